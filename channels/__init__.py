@@ -1,0 +1,1 @@
+"""Chat platforms: their words are translated here and go no further."""

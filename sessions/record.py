@@ -1,0 +1,121 @@
+"""One row of a session: a message, or a note about one.
+
+A record is numbered once and never renumbered. Before the store numbers it, `seq` is 0 and the
+record is called a draft. Records never change; a fact learned later is another record.
+
+- A *closing record* ends a turn, a command or a cancellation. It is an assistant row (its content
+  may be empty) whose `settles` names every user record it disposes of, with the outcome.
+- A *note* is a fact that is no message: a delivery, an attempt, an edit, a stream handle. It is
+  written as an empty `_command` row of the system, which older readers keep and never show.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+
+class Outcome(StrEnum):
+    """How a user record ended. Exactly one of these for every message ever acknowledged."""
+
+    ANSWERED = "answered"
+    COMMAND = "command"
+    MERGED = "merged"
+    STOPPED = "stopped"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    WITHDRAWN = "withdrawn"
+    REJECTED = "rejected"
+
+
+class NoteKind(StrEnum):
+    DELIVERED = "delivered"
+    """`seq`: the reply that reached its push channel, or was given up with `undeliverable`."""
+    ATTEMPT = "attempt"
+    """`turn`, `n`: attempt n of a turn is about to run."""
+    STREAM = "stream"
+    """`turn` and the channel's handle of a message opened before its answer is complete."""
+    EDITED = "edited"
+    """`seq`, `content`: the sender changed that message."""
+    DELETED = "deleted"
+    """`seq`: the sender took that message back."""
+    CONVERSATION = "conversation"
+    """On a closing row: `ended`, `first`, `title`, … of the conversation that ends with it."""
+    DAMAGED = "damaged"
+    """On a row that stands where a damaged closing record was: what it settled is still known."""
+
+
+class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, forbid_unknown_fields=True):
+    # The order of the fields is the order on disk.
+    # Content has no default because older readers expect it on every line, empty or not.
+    role: str
+    content: str | list[Any] | None
+    timestamp: str = ""
+    seq: int = 0
+
+    id: str | None = None
+    sender: str | dict[str, Any] | None = None
+    media: list[Any] | None = None
+    replaces: int | None = None
+
+    turn: str | None = None
+    outcome: str | None = None
+    settles: dict[int, str] | None = None
+    usage: dict[str, Any] | None = None
+    latency_ms: int | None = None
+    conversation: int | None = None
+
+    tool_calls: list[Any] | None = None
+    tool_call_id: str | None = None
+    name: str | None = None
+    reasoning_content: str | None = None
+    thinking_blocks: list[Any] | None = None
+
+    command: bool = msgspec.field(default=False, name="_command")
+    channel_delivery: bool = msgspec.field(default=False, name="_channel_delivery")
+    note: dict[str, Any] | None = None
+
+    # What a foreign writer put on the line and we have no field for; written back as it was.
+    extra: dict[str, Any] | None = msgspec.field(default=None, name="_extra")
+
+    @property
+    def is_note(self) -> bool:
+        """True for rows that are no message; a closing row may carry a note and stays one."""
+        return self.note is not None and self.role == "system"
+
+    @property
+    def is_reply(self) -> bool:
+        """True if a push channel must carry this row to its reader."""
+        return (
+            self.role == "assistant"
+            and (self.outcome is not None or self.channel_delivery)
+            and bool(self.content or self.media)
+        )
+
+    @property
+    def text(self) -> str:
+        """The words of the content, whatever its form."""
+        if isinstance(self.content, str):
+            return self.content
+        blocks = self.content or ()
+        texts = (block.get("text") for block in blocks if isinstance(block, dict))
+        return "\n".join(text for text in texts if isinstance(text, str))
+
+
+def user(text: str, *, id: str | None = None, **fields: Any) -> Record:
+    return Record("user", text, id=id, **fields)
+
+
+def closing(
+    text: str, settles: dict[int, str], *, outcome: str = Outcome.ANSWERED, **fields: Any
+) -> Record:
+    return Record("assistant", text, settles=settles, outcome=outcome, **fields)
+
+
+def note(kind: NoteKind, **facts: Any) -> Record:
+    return Record("system", "", command=True, note={"kind": kind.value, **facts})
+
+
+KNOWN_FIELDS = frozenset(Record.__struct_encode_fields__)
