@@ -21,7 +21,7 @@ import secrets
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -31,7 +31,33 @@ from sessions.key import SessionKey
 
 BALLAST_BYTES = 4 * 1024 * 1024
 NETWORK_FILE_SYSTEMS = frozenset(
-    ["9p", "afs", "afpfs", "beegfs", "ceph", "cifs", "coda", "davfs", "fuse.davfs2", "fuse.glusterfs", "fuse.rclone", "fuse.s3fs", "fuse.sshfs", "gfs", "gfs2", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs", "nfs4", "ocfs2", "smb2", "smb3", "smbfs"]
+    [
+        "9p",
+        "afs",
+        "afpfs",
+        "beegfs",
+        "ceph",
+        "cifs",
+        "coda",
+        "davfs",
+        "fuse.davfs2",
+        "fuse.glusterfs",
+        "fuse.rclone",
+        "fuse.s3fs",
+        "fuse.sshfs",
+        "gfs",
+        "gfs2",
+        "glusterfs",
+        "gpfs",
+        "lustre",
+        "ncpfs",
+        "nfs",
+        "nfs4",
+        "ocfs2",
+        "smb2",
+        "smb3",
+        "smbfs",
+    ]
 )
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -71,7 +97,7 @@ class DataDirectory:
         refuse_network(self.path, allow=allow_network)
         self._lock = self._take_lock()
         try:
-            self._take_over(sync)
+            self._take_over(self._lock, sync)
         except BaseException:
             self.release()
             raise
@@ -89,7 +115,7 @@ class DataDirectory:
             raise
         return descriptor
 
-    def _take_over(self, sync: str) -> None:
+    def _take_over(self, descriptor: int, sync: str) -> None:
         boot = boot_id()
         before = _read_owner(self.path / ".lock")
         self.clean = _read_owner(self.path / "CLEAN")
@@ -104,18 +130,17 @@ class DataDirectory:
         for directory in (self.sessions, self.archive, self.quarantine, self.tmp):
             disk.make_directory(directory)
         self._empty_tmp()
-        self._write_lock(boot)
+        self._write_lock(descriptor, boot)
         if self.clean is not None:
             disk.unlink(self.path / "CLEAN")
         disk.sync_directory(self.path)
 
-    def _write_lock(self, boot: str) -> None:
-        assert self._lock is not None
+    def _write_lock(self, descriptor: int, boot: str) -> None:
         owner = Owner(os.getpid(), boot, self._sync, self.epoch, clock.now())
         data = msgspec.json.encode(owner) + b"\n"
         # Padded, never shortened: a torn write must not make this directory look unused.
-        os.pwrite(self._lock, data.ljust(512), 0)
-        disk.fdatasync(self._lock)
+        os.pwrite(descriptor, data.ljust(512), 0)
+        disk.fdatasync(descriptor)
 
     def _empty_tmp(self) -> None:
         for entry in os.scandir(self.tmp):
@@ -139,7 +164,7 @@ class DataDirectory:
     def held(self) -> bool:
         return self._lock is not None
 
-    def __enter__(self) -> DataDirectory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

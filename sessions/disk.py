@@ -7,6 +7,7 @@ replay every prefix of them; nothing else in the package touches a file in anoth
 from __future__ import annotations
 
 import ctypes
+import errno
 import hashlib
 import os
 import sys
@@ -67,8 +68,12 @@ def write_file(path: Path, data: bytes) -> None:
         close(descriptor)
 
 
+def open_read(path: Path) -> int:
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+
+
 def read_file(path: Path) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_read(path)
     with open(descriptor, "rb", buffering=0) as file:
         return file.read()
 
@@ -98,7 +103,8 @@ can_sync_filesystem = _syncfs is not None
 
 def sync_filesystem(descriptor: int) -> None:
     """Makes everything written to the file system of this descriptor durable, in one call."""
-    assert _syncfs is not None
+    if _syncfs is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
     if _syncfs(descriptor) != 0:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))

@@ -1,8 +1,10 @@
 """What the model sees of a conversation. Pure, and linear in the rows given.
 
 `sessions/turns.py` puts rows into turns; here turns become rows in a provider's form and as many
-of the newest turns are taken as fit. A turn is shown whole or not at all: no result is separated
-from its call by a limit. What is shown starts at a turn with a user message, or at the proactive
+of the newest turns are taken as fit. A turn is shown whole or not at all, with one exception: if
+the turn before the one being answered is too long, its messages and as many of its last steps as
+fit are shown, because the next message is often about that answer. A step is an assistant row with
+the results of its calls. What is shown starts at a turn with a user message, or at the proactive
 delivery just before it.
 
 - Every tool call is followed at once by its result. A call without one, in the running turn or in
@@ -105,7 +107,8 @@ def select(
     `rows` are those the model has not left behind, in the order of their numbers. `answering` are
     the user records this request is for; they come last, followed by what `turn`, their turn, has
     logged before a crash. A user record above `settled_through` that nothing settles waits for
-    its own turn and is left out; one below belongs to an older log.
+    its own turn and is left out; one below belongs to an older log. A message its sender took back
+    is left out even if it is being answered.
 
     At most `history_messages` rows, then `budget_tokens`; a budget that forces a cut is used to
     three quarters, which leaves room for the results the turn is going to add. If no user turn
@@ -121,27 +124,53 @@ def select(
 
 def _recent(turns: list[Turn], limit: int, budget: int, timestamps: bool) -> list[_Block]:
     newest_first: list[_Block] = []
+    dropped: _Block | None = None
     count = total = 0
     for turn in reversed(turns):
         block = _block(turn, timestamps)
-        if not block.rows:
-            continue
         count += len(block.rows)
         total += block.tokens
-        if count > limit:
+        if count > limit or total > budget:
+            # The limit of rows comes first: what it leaves may still fit the budget.
+            target = budget if count > limit else budget * 3 // 4
+            dropped = _cut(newest_first, target) or block
             break
-        if total > budget:
-            _cut(newest_first, budget * 3 // 4)
-            break
-        newest_first.append(block)
+        if block.rows:
+            newest_first.append(block)
     kept = newest_first[::-1]
+    if dropped is not None:
+        kept = [*_abridged(dropped, kept, limit, budget * 3 // 4), *kept]
     return _from_user(kept) or _recovered(turns, kept, timestamps)
 
 
-def _cut(newest_first: list[_Block], budget: int) -> None:
+def _cut(newest_first: list[_Block], budget: int) -> _Block | None:
+    """Removes the oldest turns until the rest fits; returns the one removed last."""
     total = sum(block.tokens for block in newest_first)
+    dropped = None
     while newest_first and total > budget:
-        total -= newest_first.pop().tokens
+        dropped = newest_first.pop()
+        total -= dropped.tokens
+    return dropped
+
+
+def _abridged(block: _Block, kept: list[_Block], limit: int, budget: int) -> Iterator[_Block]:
+    """The turn just before `kept` with its last steps, if nothing else precedes the newest."""
+    if not block.has_user or sum(other.has_user for other in kept) != 1:
+        return
+    users = [row for row in block.rows if row.role == "user"]
+    count = limit - len(users) - sum(len(other.rows) for other in kept)
+    budget -= sum(map(_cost, users)) + sum(other.tokens for other in kept)
+    start = len(block.rows)
+    for index in range(len(block.rows) - 1, len(users) - 1, -1):
+        count -= 1
+        budget -= _cost(block.rows[index])
+        if count < 0 or budget < 0:
+            break
+        if block.rows[index].role == "assistant":
+            start = index
+    if start < len(block.rows):
+        rows = [*users, *block.rows[start:]]
+        yield _Block(rows, sum(map(_cost, rows)), delivery=False)
 
 
 def _from_user(kept: list[_Block]) -> list[_Block]:

@@ -13,6 +13,7 @@ import os
 import sqlite3
 import threading
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,7 @@ _COLUMNS = (
 )
 _NAMES = _COLUMNS.split(", ")
 _TABLES = f"""
-create table about (schema integer, state text);
+create table about (schema integer);
 create table sessions (
     id integer primary key, path text, size integer, mtime integer, indexed_seq integer, log text,
     {_COLUMNS},
@@ -212,7 +213,7 @@ class Index:
             while self._round(scan):
                 pass
             self._write.close()
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the index and nothing else
             # The index never fails a turn; without it lists are refused and work is looked for in
             # the files themselves.
             self.failed = True
@@ -267,10 +268,9 @@ class Index:
         tables = connection.execute("select count(*) from sqlite_master").fetchone()[0]
         if not tables:
             connection.executescript(
-                f"begin; {_TABLES} insert into about values ({SCHEMA}, ''); commit"
+                f"begin; {_TABLES} insert into about values ({SCHEMA}); commit"  # noqa: S608 - constants
             )
-        schema, state = connection.execute("select schema, state from about").fetchone()
-        if schema != SCHEMA:
+        if connection.execute("select schema from about").fetchone() != (SCHEMA,):
             raise sqlite3.DatabaseError("written by another version")
         return connection
 
@@ -293,6 +293,10 @@ class Index:
     ) -> None:
         info = describe(session)
         number, indexed = self._known(info.key, session.state.log)
+        if indexed < session.state.archived.seq and (not rows or rows[0].seq > indexed + 1):
+            # Rows left for the archive before this thread saw them.
+            found = self._read(path, True)
+            rows = found[1] if found is not None else rows
         last = max(rows[-1].seq if rows else 0, indexed)
         values = [_name(path), *stamp, last, session.state.log, *_values(info)]
         if number is None:
@@ -302,7 +306,8 @@ class Index:
         else:
             sql = f"update sessions set {_SET} where id = ?"  # noqa: S608 - constants
             self._write.execute(sql, [*values, number])
-        self._put_words(number, [row for row in rows if row.seq > indexed], session)
+        start = bisect_right(rows, indexed, key=_seq)
+        self._put_words(number, rows[start:], session)
 
     def _known(self, key: str, log: str) -> tuple[int | None, int]:
         row = self._write.execute(
@@ -424,6 +429,10 @@ class _Transaction:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._connection.execute("rollback" if kind else "commit")
+
+
+def _seq(row: Record) -> int:
+    return row.seq
 
 
 def searchable(row: Record) -> bool:

@@ -103,34 +103,40 @@ def _read(path: Path, limit: int = -1) -> _Source:
     """Raises FileNotFoundError, or SessionUnreadable for what is there and cannot be read."""
     try:
         # Neither a link is followed nor a pipe waited for.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        with open(os.open(path, flags), "rb") as file:
-            for _ in range(MAX_READS):
-                info = os.fstat(file.fileno())
-                if not stat.S_ISREG(info.st_mode):
-                    raise SessionUnreadable(path, "it is not a regular file")
-                file.seek(0)
-                data = file.read(limit)
-                if limit >= 0 or _same(info, os.fstat(file.fileno())):
-                    return _Source(path, data, info)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            return _read_open(path, descriptor, limit)
+        finally:
+            os.close(descriptor)
     except FileNotFoundError:
         raise
-    except IsADirectoryError as error:
-        raise SessionUnreadable(path, "it is a directory") from error
     except OSError as error:
         link = error.errno == errno.ELOOP
         reason = "it is a symbolic link" if link else error.strerror or str(error)
         raise SessionUnreadable(path, reason) from error
+
+
+def _read_open(path: Path, descriptor: int, limit: int) -> _Source:
+    for _ in range(MAX_READS):
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise SessionUnreadable(path, "it is not a regular file")
+        os.lseek(descriptor, 0, os.SEEK_SET)
+        with open(descriptor, "rb", closefd=False) as file:
+            data = file.read(limit)
+        if limit >= 0 or _same(info, os.fstat(descriptor)):
+            return _Source(path, data, info)
     raise SessionUnreadable(path, "it changes while it is read")
 
 
 def _identify(path: Path) -> nanobot.Identity:
     source = _read(path, HEAD_BYTES)
-    found = nanobot.identify(source.data, path.stem, complete=False)
+    found = nanobot.identify_by_head(source.data)
     if found is None:
         source = _read(path)
         found = nanobot.identify(source.data, path.stem)
-    assert found is not None
+    if found.unreadable:
+        raise SessionUnreadable(path, found.problem or "")
     return found if found.updated_at else msgspec.structs.replace(found, updated_at=source.modified)
 
 
@@ -194,8 +200,6 @@ class LegacyFiles:
                 found = _identify(path)
             except FileNotFoundError:
                 continue
-            if found.unreadable:
-                raise SessionUnreadable(path, found.problem or "")
             if found.key == key.chat:
                 newest = max(newest or ("", path), (found.updated_at, path))
         return newest[1] if newest else None
@@ -265,13 +269,11 @@ def _migrate(
 
 def _refusal(directory: DataDirectory, source: _Source) -> str | None:
     found = nanobot.identify(source.data, source.path.stem)
-    if found is not None and found.unreadable:
+    if found.unreadable:
         raise SessionUnreadable(source.path, found.problem or "")
-    if found is not None and found.key is None:
-        return found.problem
     if source.path.resolve().is_relative_to(directory.path.resolve()):
         return "it lies in the data directory itself"
-    return None
+    return None if found.key else found.problem
 
 
 def _ours_wins(source: _Source, key: SessionKey) -> Skipped:
@@ -401,7 +403,7 @@ def migrate_directory(
 class _Sweep:
     def __init__(self, directory: DataDirectory, dry_run: bool, keep: bool) -> None:
         self.directory, self.dry_run, self.keep = directory, dry_run, keep
-        self.report = Report([], [], [])
+        self.report = Report()
         self.candidates: dict[SessionKey, list[_Candidate]] = {}
         self.unreadable: dict[str, Path] = {}
 
@@ -428,10 +430,7 @@ class _Sweep:
             self._fail(path, error.reason)
             self.unreadable[path.stem] = path
             return
-        if found.unreadable:
-            self._fail(path, found.problem or "")
-            self.unreadable[path.stem] = path
-        elif found.key is None:
+        if found.key is None:
             self._skip(None, path, found.problem or "")
         else:
             candidate = _Candidate(found.key, found.updated_at, path)
@@ -459,9 +458,7 @@ class _Sweep:
 
     def _move(self, one: _Candidate) -> None:
         source = _read(one.path)
-        result = _migrate(
-            self.directory, source, one.key, keep=self.keep, dry_run=self.dry_run
-        )
+        result = _migrate(self.directory, source, one.key, keep=self.keep, dry_run=self.dry_run)
         if isinstance(result, Migrated):
             self.report.migrated.append(result)
         else:

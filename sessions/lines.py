@@ -135,7 +135,7 @@ def lenient(
         return msgspec.convert(known, kind, str_keys=True), rest
     except msgspec.ValidationError:
         pass
-    base = {name: known[name] for name in ("role", "content") if name in known}
+    base: dict[str, Any] = {name: known[name] for name in ("role", "content") if name in known}
     if not isinstance(base.get("role", ""), str):
         base["role"] = ""
     if not isinstance(base.get("content", ""), str | list | None):

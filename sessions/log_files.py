@@ -266,7 +266,7 @@ class LogFiles:
         """Where the archive's last whole line ends, and its number. A torn end is still live."""
         if not size:
             return 0, 0
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = disk.open_read(path)
         try:
             whole = pages.last_line_end(descriptor, size)
             return whole, pages.last_seq(descriptor, whole)
@@ -306,11 +306,11 @@ class LogFiles:
         """Rows by number through the archive, for a session that is not in memory."""
         path = self.directory.live_path(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = disk.open_read(path)
         except FileNotFoundError:
             if not self._migrate(key):
                 raise SessionNotFound(key) from None
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = disk.open_read(path)
         except OSError as error:
             raise SessionUnreadable(path, error.strerror or str(error)) from error
         try:
@@ -366,7 +366,7 @@ class LogFiles:
     ) -> list[Record]:
         path = self.directory.archive_path(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = disk.open_read(path)
         except FileNotFoundError:
             return []
         try:

@@ -42,7 +42,16 @@ _UNSAFE = re.compile(r'[<>:"/\\|?*]')
 _CHANNEL = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
 _BLANK = b" \t\r\n\0"
 _METADATA_FIELDS = frozenset(
-    ["_type", "version", "key", "created_at", "updated_at", "metadata", "last_archived", "last_consolidated"]
+    [
+        "_type",
+        "version",
+        "key",
+        "created_at",
+        "updated_at",
+        "metadata",
+        "last_archived",
+        "last_consolidated",
+    ]
 )
 # They tie rows together by number and turn, which only a log of ours has.
 _TIES = ("seq", "settles", "replaces", "note", "turn")
@@ -123,25 +132,25 @@ def read(data: bytes) -> Content:
     """Never raises. A line is lost only if it does not hold a single JSON object."""
     content = Content()
     for line in data.removeprefix(codecs.BOM_UTF8).split(b"\n"):
-        line = line.strip(_BLANK)
-        if line:
-            _take(content, line)
+        if text := line.strip(_BLANK):
+            _take(content, line, text)
     return content
 
 
-def _take(content: Content, line: bytes) -> None:
-    objects, damaged = _objects(line)
+def _take(content: Content, line: bytes, text: bytes) -> None:
+    objects, damaged = _objects(text)
     opaque = any(value.get("_type") == "provider_state" for value in objects)
     if damaged or opaque:
         content.aside.append(line)
         content.damaged += damaged
-    if not objects and not line.startswith(b'{"_type"'):
+    if not objects and not text.startswith(b'{"_type"'):
         content.count += 1
     for value in objects:
         if _is_metadata(value):
             content.metadata = value
-            if isinstance(text := value.get("key"), str) and text and not damaged:
-                content.stored = value, text
+            key = value.get("key")
+            if isinstance(key, str) and key and not damaged:
+                content.stored = value, key
         elif value.get("_type") != "provider_state":
             content.rows.append((content.count, value))
             content.count += 1
@@ -208,23 +217,26 @@ class Identity(msgspec.Struct, frozen=True):
     """There is something in the file, and no line of it can be read."""
 
 
-def identify(data: bytes, stem: str, *, complete: bool = True) -> Identity | None:
-    """Whose file this is. `complete`: `data` is the whole file; None if its start does not tell."""
+def identify_by_head(data: bytes) -> Identity | None:
+    """Whose file it is that starts with these bytes; None if only the whole file can tell."""
     head, newline, _ = data.partition(b"\n")
-    if newline or complete:
-        content = read(head)
-        if content.stored is not None:
-            return _identity(content, stem)
-    if not complete:
-        return None
+    content = read(head) if newline else Content()
+    return _identity(content, "") if content.stored is not None else None
+
+
+def identify(data: bytes, stem: str) -> Identity:
+    """Whose file this is, by the key stored in it, else by its name."""
+    found = identify_by_head(data)
+    if found is not None:
+        return found
     content = read(data)
-    if not content.is_session:
-        if not data.strip(_BLANK):
-            return Identity(problem="it is empty")
-        if content.rows:
-            return Identity(problem="no line of it is a message of a session")
+    if content.is_session:
+        return _identity(content, stem)
+    if content.rows:
+        return Identity(problem="no line of it is a message of a session")
+    if content.aside:
         return Identity(problem="no line of it can be read", unreadable=True)
-    return _identity(content, stem)
+    return Identity(problem="it is empty")
 
 
 def _identity(content: Content, stem: str) -> Identity:

@@ -89,7 +89,7 @@ class JsonlStore:
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
-        # Open descriptors. The first is closed first unless it was used since it was last looked at.
+        # The first is closed first, unless it was used since it was last looked at.
         self._open: deque[LogFile] = deque()
         self._open_limit = open_files
 
@@ -97,6 +97,7 @@ class JsonlStore:
         self._slow_until = 0.0
         self._closed = True
         self._ballast = False
+        self._ballast_at = 0.0
         self._syncer: Syncer
         self._index: Index
 
@@ -112,7 +113,7 @@ class JsonlStore:
         self._index = Index(self.directory.index, self.directory.sessions, self._read_for_index)
         self._index.start()
         self._closed = False
-        self._spawn(self._lay_ballast(), "ballast")
+        self._want_ballast()
 
     async def flush(self) -> Flushed:
         flushed = await self._syncer.flush()
@@ -318,6 +319,8 @@ class JsonlStore:
         else:
             self._publish(session, records)
         self._index.touch(session)
+        if not self._ballast:
+            self._want_ballast()
         if self._wants_rewrite(session):
             self._start_rewrite(session)
 
@@ -357,6 +360,7 @@ class JsonlStore:
         self._keep_open(file)
         if os.fstat(file.descriptor).st_size:
             self._let_go(file)
+            self._spawn(self.invalidate(session.key), "reload")
             raise StoreUnavailable(f"{path} was put there by another program")
         return file
 
@@ -424,6 +428,12 @@ class JsonlStore:
             session.next_seq += count
         return failure
 
+    def _want_ballast(self) -> None:
+        """Once a minute at most: the disk may still be full."""
+        if time.monotonic() >= self._ballast_at:
+            self._ballast_at = time.monotonic() + QUIET_SECONDS
+            self._spawn(self._lay_ballast(), "ballast")
+
     async def _lay_ballast(self) -> None:
         """A file that is given up when the disk is full, so that running turns can still close."""
 
@@ -431,6 +441,9 @@ class JsonlStore:
             descriptor = disk.create(self.directory.ballast)
             try:
                 os.posix_fallocate(descriptor, 0, BALLAST_BYTES)
+            except OSError:
+                disk.unlink(self.directory.ballast)
+                raise
             finally:
                 disk.close(descriptor)
 
@@ -608,14 +621,13 @@ class JsonlStore:
         before: int | None = None,
         limit: int = 200,
     ) -> Page:
+        first = 0
         if key.conversation is not None:
             ended = await self._ended(key)
             after, before = conversations.bounds(ended, after, before)
-            if before is not None and after is not None and after >= ended.last:
-                return Page([], False)
+            first = ended.first
         rows = await self._rows(key.chat, after, before, limit + 1)
-        if key.conversation is not None:
-            rows = [row for row in rows if row.seq > ended.first]
+        rows = [row for row in rows if row.seq > first]
         more = len(rows) > limit
         if after is None:
             return Page(rows[-limit:], more)

@@ -284,7 +284,7 @@ def _sync_file(file: LogFile) -> None:
         disk.fdatasync(file.descriptor)
         return
     try:
-        descriptor = os.open(file.path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = disk.open_read(file.path)
     except FileNotFoundError:
         return  # Deleted since; there is nothing left to keep.
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from itertools import takewhile
 from typing import Any
 
 import msgspec
@@ -232,6 +233,13 @@ def test_results_follow_their_call_at_once() -> None:
     assert contents(seen(rows)) == ["one", "a,b", "a done", "b done", "wait", "1"]
 
 
+def test_the_first_of_two_results_counts() -> None:
+    """A call has one result, and so have two calls that share an id."""
+    rows = numbered(user("one"), call("a", "a"), result("a"), result("a"), old("1"))
+
+    assert [row.seq for row in seen(rows, mark=5)] == [1, 2, 3, 5]
+
+
 def test_an_id_may_be_used_again() -> None:
     """Some providers number calls anew in every step: each result goes to the latest call."""
     rows = numbered(user("one"), call("a"), result("a"), call("a"), result("a"), old("1"))
@@ -291,6 +299,20 @@ def test_a_deleted_message_is_left_out_and_its_answer_stays() -> None:
     rows = numbered(user("one"), answer("1", 1), user("two", media=["a"]), answer("2", 3), *gone)
 
     assert contents(seen(rows)) == ["one", "1", "2"]
+
+
+def test_a_deleted_answer_is_left_out() -> None:
+    """A row of an answer can be taken back too, with the results of its calls."""
+    rows = numbered(user("one"), call("a"), result("a"), old("1"), note(NoteKind.DELETED, seq=2))
+
+    assert contents(seen(rows, mark=5)) == ["one", "1"]
+
+
+def test_a_message_has_one_outcome() -> None:
+    """If two closing records settle it, the first one has it."""
+    rows = numbered(user("one"), answer("1", 1), answer("again", 1))
+
+    assert contents(seen(rows)) == ["one", "1", "again"]
 
 
 @pytest.mark.parametrize("facts", [{}, {"seq": [1]}, {"seq": 1}, {"seq": 1, "content": 5}])
@@ -440,6 +462,46 @@ def test_the_nearest_user_turn_is_recovered() -> None:
     assert contents(shown) == ["x?", "x!", "n12", "n13", "n14"]
 
 
+def long_turn(steps: int) -> list[Record]:
+    """A question, so many calls with results, an answer, and the next question."""
+    calls = (row for n in range(steps) for row in (call(f"c{n}", turn="t"), result(f"c{n}", "t")))
+    return numbered(user("one"), *calls, answer("1", 1, turn="t"), user("two"))
+
+
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [
+        (13, range(1, 14)),
+        (12, [1, *range(4, 14)]),
+        (5, [1, 10, 11, 12, 13]),
+        (4, [1, 12, 13]),
+        (2, [13]),
+    ],
+)
+def test_a_long_turn_is_shown_from_its_end(limit: int, expected: Sequence[int]) -> None:
+    """The turn before the question keeps its messages and last steps, calls with their results."""
+    shown = seen(long_turn(5), 13, history_messages=limit)
+
+    assert [row.seq for row in shown] == list(expected)
+
+
+def test_a_long_turn_is_shortened_to_three_quarters_of_the_budget() -> None:
+    """A turn that alone exceeds the budget does not take the whole conversation with it."""
+    rows = long_turn(50)
+    shown = seen(rows, len(rows), budget_tokens=400)
+
+    assert 200 < sum(estimate_message(row.content, row.tool_calls) for row in shown) <= 300
+    assert (shown[0].content, shown[-2].content) == ("one", "1")
+    assert_legal(shown)
+
+
+def test_a_turn_that_runs_again_is_never_shortened() -> None:
+    """A rerun must know everything it did, or it would do it again."""
+    rows = long_turn(5)[:10]
+
+    assert len(seen(rows, 1, turn="t", history_messages=3, budget_tokens=10)) == 11
+
+
 def test_history_starts_at_a_user_turn() -> None:
     """Answers whose question is out of sight are left out at the start."""
     rows = numbered(old("0"), old("00"), user("one"), old("1"))
@@ -449,7 +511,10 @@ def test_history_starts_at_a_user_turn() -> None:
 
 def test_history_may_start_at_the_delivery_just_before() -> None:
     """The reader answers what was sent to them; only the last delivery is kept."""
-    rows = numbered(delivery("old news"), delivery("news"), user("thanks"), answer("1", 3))
+    rows = numbered(
+        delivery("old news"), delivery("news"), user("thx"), closing("", {3: Outcome.WITHDRAWN}),
+        user("thanks"), answer("1", 5),
+    )  # fmt: skip
 
     assert contents(seen(rows)) == ["news", "thanks", "1"]
 
@@ -460,12 +525,15 @@ def test_without_any_user_message_there_is_no_history() -> None:
     assert seen([]) == []
 
 
-@pytest.mark.parametrize(("limit", "expected"), [(3, [1, 19, 20]), (2, [19, 20]), (20, None)])
-def test_the_first_user_message_can_be_kept(limit: int, expected: list[int] | None) -> None:
+@pytest.mark.parametrize(
+    ("limit", "expected"),
+    [(4, [1, 19, 20]), (3, [1, 19, 20]), (2, [19, 20]), (20, list(range(1, 21)))],
+)
+def test_the_first_user_message_can_be_kept(limit: int, expected: list[int]) -> None:
     """It takes one of the rows, and gives way if there is no room for it."""
     shown = seen(exchanges(10), history_messages=limit, strategy="first+recent")
 
-    assert [row.seq for row in shown] == (expected or list(range(1, 21)))
+    assert [row.seq for row in shown] == expected
 
 
 def test_the_first_user_message_counts_towards_the_budget() -> None:
@@ -871,14 +939,15 @@ def test_limits_hold_unless_one_turn_alone_exceeds_them(
 
 @given(chats([*PLAIN, "edit"]), options)
 def test_limits_cut_only_at_the_start(chat: Chat, options: dict[str, Any]) -> None:
-    """What fits is the end of what there is; only the first message may be kept beside it."""
+    """What fits is the end of what there is; only user rows may be kept from further back."""
     chat.ask(0)
     chat.start(0)
     everything, shown = chat.seen(**AMPLE), chat.seen(**{**options, "timestamps": False})
-    tail = everything[len(everything) - len(shown) :]
-    first = next(row for row in everything if row.role == "user")
+    pairs = zip(reversed(everything), reversed(shown), strict=False)
+    tail = list(takewhile(lambda pair: pair[0] == pair[1], pairs))
 
-    assert shown in (tail, [first, *tail[1:]])
+    assert all(row.role == "user" for row in shown[: len(shown) - len(tail)])
+    assert [row for row in everything if row in shown] == shown
 
 
 @given(chats(PLAIN, st.just([])), st.lists(st.sampled_from(PLAIN), max_size=30))

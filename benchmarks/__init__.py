@@ -1,0 +1,1 @@
+"""Same-run comparisons: against the closest peer, and against what the machine itself allows."""
