@@ -55,7 +55,7 @@ class Peer:
             env=environment,
         )
 
-    def call(self, name: str, **arguments: Any) -> Any:
+    def call(self, name: str, /, **arguments: Any) -> Any:
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         try:

@@ -44,6 +44,7 @@ class Writer:
 
     def write(self, key: SessionKey, messages: int) -> Path:
         session = Session(key)
+        head, _ = session.metadata_line({}, session.state, (), session.created_at)
         rows: list[Record] = []
         for seq in range(1, messages, 2):
             at = self._number % len(self._texts)
@@ -53,7 +54,6 @@ class Writer:
             records, _ = session.admit(drafts)
             session.apply(records, 0)
             rows += records
-        head, _ = Session(key).metadata_line({}, session.state, (), session.updated_at)
         return self._put(key, head + lines.encode(rows))
 
     def _put(self, key: SessionKey, data: bytes) -> Path:

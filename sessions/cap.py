@@ -89,17 +89,29 @@ def call_ids(row: Record) -> list[str]:
 
 def _forced(rows: Sequence[Record], wanted: int, held: Collection[int]) -> Cut:
     kept = {index for index, row in enumerate(rows[:wanted]) if row.seq in held}
-    answered: dict[str, list[int]] = {}
-    for index, row in enumerate(rows):
-        if row.tool_call_id is not None:
-            answered.setdefault(row.tool_call_id, []).append(index)
-    for index, row in enumerate(rows[:wanted]):
-        results = [answered.get(call, []) for call in call_ids(row)]
-        # A call whose result is missing or stays must stay too, with the results it has.
-        if any(not found or max(found) >= wanted for found in results):
-            kept.add(index)
-            kept.update(place for found in results for place in found if place < wanted)
+    closed = closed_turns(rows)
+    for call, results in _results(rows).items():
+        row = rows[call]
+        waits = len(results) < len(call_ids(row)) and row.turn is not None
+        open_call = waits and row.turn not in closed
+        # A call whose result stays or is still to come must stay, with the results it has.
+        if call < wanted and (open_call or (results and max(results) >= wanted)):
+            kept.add(call)
+            kept.update(place for place in results if place < wanted)
     return Cut(wanted, sorted(kept))
+
+
+def _results(rows: Sequence[Record]) -> dict[int, list[int]]:
+    """For every row that calls tools, the rows with results. An id may be used again later."""
+    latest: dict[str, int] = {}
+    results: dict[int, list[int]] = {}
+    for index, row in enumerate(rows):
+        for call in call_ids(row):
+            latest[call] = index
+            results[index] = []
+        if row.tool_call_id is not None and row.tool_call_id in latest:
+            results[latest[row.tool_call_id]].append(index)
+    return results
 
 
 def superseded(row: Record, *, delivered_through: int, closed: Collection[str]) -> bool:

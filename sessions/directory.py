@@ -93,11 +93,14 @@ class DataDirectory:
 
     def open(self, sync: str, *, allow_network: bool = False) -> None:
         """Raises StoreLocked or StoreRefused. Its cost does not depend on what is stored."""
-        disk.make_directory(self.path)
-        refuse_network(self.path, allow=allow_network)
-        self._lock = self._take_lock()
         try:
+            disk.make_directory(self.path)
+            refuse_network(self.path, allow=allow_network)
+            self._lock = self._take_lock()
             self._take_over(self._lock, sync)
+        except OSError as error:
+            self.release()
+            raise StoreRefused(self.path, error.strerror or str(error)) from error
         except BaseException:
             self.release()
             raise

@@ -155,7 +155,7 @@ def _cut(newest_first: list[_Block], budget: int) -> _Block | None:
 
 def _abridged(block: _Block, kept: list[_Block], limit: int, budget: int) -> Iterator[_Block]:
     """The turn just before `kept` with its last steps, if nothing else precedes the newest."""
-    if not block.has_user or sum(other.has_user for other in kept) != 1:
+    if sum(other.has_user for other in kept) != 1:
         return
     users = [row for row in block.rows if row.role == "user"]
     count = limit - len(users) - sum(len(other.rows) for other in kept)

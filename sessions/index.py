@@ -39,6 +39,7 @@ from sessions.store import (
 
 SCHEMA = 1
 DELAY_SECONDS = 0.2
+RETRY_SECONDS = 5.0
 SCAN_PAUSE = 64
 MATCHES_SHOWN = 3
 MOST_MATCHES = 20_000
@@ -206,20 +207,28 @@ class Index:
     # -- the thread ---------------------------------------------------------------------------
 
     def _run(self) -> None:
+        """The index never fails a turn. After an error it begins anew with a scan of the files."""
+        while not self._stop:
+            try:
+                self._follow()
+            except Exception as error:  # noqa: BLE001 - whatever it is, it concerns the index alone
+                self.failed = True
+                logger.bind(error=repr(error)).error("session index failed")
+                self._loop.call_soon_threadsafe(self._release)
+                with self._wake:
+                    self._wake.wait_for(lambda: self._stop, RETRY_SECONDS)
+        self._loop.call_soon_threadsafe(self._release)
+
+    def _follow(self) -> None:
+        self._write = self._connect()
         try:
-            self._write = self._connect()
             self._opened.set()
+            self._scan_done = False
             scan = self._scan()
             while self._round(scan):
                 pass
-            self._write.close()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it ends the index and nothing else
-            # The index never fails a turn; without it lists are refused and work is looked for in
-            # the files themselves.
-            self.failed = True
-            logger.bind(error=repr(error)).error("session index failed")
         finally:
-            self._loop.call_soon_threadsafe(self._release)
+            self._write.close()
 
     def _round(self, scan: Iterator[None]) -> bool:
         """One batch of changes and one piece of the scan; False at the end."""
@@ -237,6 +246,7 @@ class Index:
             self._loop.call_soon_threadsafe(_set, future)
         if not self._scan_done and not stop and next(scan, True):
             self._scan_done = True
+            self.failed = False
             self._loop.call_soon_threadsafe(self.scanned.set)
         return not stop
 
@@ -244,8 +254,11 @@ class Index:
         return bool(self._waiting or self._stop)
 
     def _release(self) -> None:
+        """Nobody waits for an index that cannot answer."""
         self.scanned.set()
-        for future in self._waiting:
+        with self._wake:
+            waiting, self._waiting = self._waiting, []
+        for future in waiting:
             _set(future)
 
     def _connect(self) -> sqlite3.Connection:

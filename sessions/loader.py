@@ -31,6 +31,7 @@ CHUNK_BYTES = 256 * 1024
 _START = re.compile(rb'\{"(?:role|_type)":')
 _SETTLES = re.compile(rb'"settles":(\{[^{}]{0,4096}\})')
 _OUTCOME = re.compile(rb'"outcome":"([a-z]{1,20})"')
+_TURN = re.compile(rb'"turn":"([!#-\[\]-~]{1,200})"')
 _SEQ = re.compile(rb'"seq":(\d{1,15})[,}]')
 
 
@@ -317,12 +318,13 @@ def _placeholder(line: bytes) -> Record | None:
         value = msgspec.json.decode(settles[1], type=dict[int, str])
     except msgspec.MsgspecError:
         return None
-    outcome, seq = _OUTCOME.search(line), _SEQ.search(line)
+    outcome, seq, turn = _OUTCOME.search(line), _SEQ.search(line), _TURN.search(line)
     return Record(
         "assistant",
         "",
         seq=int(seq[1]) if seq else 0,
         outcome=outcome[1].decode() if outcome else Outcome.ANSWERED,
+        turn=turn[1].decode() if turn else None,
         settles=value,
         command=True,
         note={"kind": NoteKind.DAMAGED.value},

@@ -379,8 +379,16 @@ class Session:
         self.visible = sum(1 for row in records if row.seq > archived and not row.is_note)
 
     def view(self) -> list[Record]:
-        """Rows of the live file the model has not left behind."""
-        return self.records[self.position(self.state.consolidated.seq) :]
+        """Rows of the live file the model has not left behind.
+
+        A message that waited while the offset moved past it belongs to what comes after.
+        """
+        offset = self.state.consolidated.seq
+        rows = self.records[self.position(offset) :]
+        waited = {seq for row in rows if row.settles for seq in row.settles if seq <= offset}
+        waited.update(seq for seq in self.unsettled if seq <= offset)
+        carried = [row for seq in sorted(waited) if (row := self.record(seq)) is not None]
+        return [*carried, *rows]
 
     def token_count(self) -> int:
         """Estimated tokens of the rows the model has not left behind; costs only what is new."""

@@ -325,9 +325,13 @@ class JsonlStore:
             self._start_rewrite(session)
 
     def _publish(self, session: Session, records: Sequence[Record]) -> None:
-        if records:
-            for listener in self._listeners:
+        if not records:
+            return
+        for listener in self._listeners:
+            try:
                 listener(session, records)
+            except Exception as error:  # noqa: BLE001 - the row is stored, whoever cannot hear of it
+                logger.opt(exception=error).error("session listener failed")
 
     async def _durable(self, session: Session) -> None:
         """Waits until everything this session has shown is on the disk."""

@@ -23,6 +23,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from loguru import logger
+
 from sessions import disk
 from sessions.store import Flushed
 
@@ -35,6 +37,7 @@ class LogFile:
     """The open end of a session's log. The event loop writes, the sync thread syncs and closes."""
 
     __slots__ = (
+        "base",
         "created",
         "descriptor",
         "dirty",
@@ -52,6 +55,8 @@ class LogFile:
         self.descriptor = -1
         self.size = size
         self.synced = size
+        self.base = size
+        """What was there before this process wrote."""
         self.created = created
         """The directory entry is not durable yet."""
         self.dirty = False
@@ -191,11 +196,19 @@ class Syncer:
                 if flushes or stop or self.mode != "none":
                     files, self._dirty = self._dirty, []
             failed = self._sync(files)
-            for descriptor in closing:
-                disk.close(descriptor)
+            self._close(closing)
             self._loop.call_soon_threadsafe(self._done, files, failed, flushes)
             if stop:
                 return
+
+    @staticmethod
+    def _close(descriptors: Sequence[int]) -> None:
+        for descriptor in descriptors:
+            try:
+                disk.close(descriptor)
+            except OSError as error:
+                # Nothing depends on it: what was written is synced by another descriptor.
+                logger.bind(error=str(error)).warning("session file not closed")
 
     def _has_work(self) -> bool:
         return bool(
@@ -264,7 +277,9 @@ class Syncer:
         for file, error in failed:
             self.failure = self.failure or error
             self._on_failure(file, error)
-        self.unsynced_bytes = sum(file.size - file.synced for file in self._dirty)
+        self.unsynced_bytes = sum(
+            max(0, file.size - max(file.synced, file.base)) for file in self._dirty
+        )
         for file in files:
             self._release(file)
         bad = {id(file) for file, _ in failed}

@@ -554,6 +554,19 @@ async def test_restore_shows_the_model_an_old_conversation(store: SessionStore) 
     assert (session.title, session.state.conversation) == ("First", 3)
 
 
+async def test_a_message_that_waited_belongs_to_the_next_conversation(store: SessionStore) -> None:
+    """A message logged while `/new` runs is answered in the conversation that follows."""
+    await exchange(store, KEY, 1)
+    await store.append(KEY, [user("/new", command=True), user("still here?", id="late")])
+    draft = closing("Started anew.", {3: Outcome.COMMAND}, outcome=Outcome.COMMAND, command=True)
+    await store.new_conversation(KEY, draft)
+    before = [row.text for row in await store.model_rows(KEY, 100)]
+    await store.append(KEY, [closing("Yes.", {4: Outcome.ANSWERED}, turn="t")])
+
+    assert before == ["still here?"]
+    assert [row.text for row in await store.model_rows(KEY, 100)] == ["still here?", "Yes."]
+
+
 async def test_numbers_go_on_through_conversations(store: SessionStore) -> None:
     """No command makes a number come again."""
     await exchange(store, KEY, 1)

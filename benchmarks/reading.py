@@ -1,0 +1,145 @@
+"""Loading, paging and listing."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+
+import msgspec
+
+from benchmarks import sample
+from benchmarks.bench import Bench
+from benchmarks.figures import Figure, Goal, compare
+from sessions.key import SessionKey
+from sessions.store import Query
+from sessions.store_jsonl import JsonlStore
+
+PAGE = 120
+LISTED_MESSAGES = 4
+
+
+# -- one session ------------------------------------------------------------------------------
+
+
+async def load(bench: Bench) -> list[Figure]:
+    sizes = bench.sizes
+    path = bench.root / "load"
+    await sample.make(path, {"long": (sizes.bursts, sizes.long)})
+    if bench.peer is not None:
+        bench.peer.call("open", name="load")
+        rows = sample.texts(sizes.long)
+        bench.peer.call("create", prefix="long", sessions=sizes.bursts, texts=rows)
+    # Without room in the cache, every session that is asked for is read from its file.
+    store = JsonlStore(path, cache_bytes=0)
+    await store.open()
+    await sample.indexed(store)
+    keys = [SessionKey("long", str(number)) for number in range(sizes.bursts)]
+    numbers = list(range(sizes.bursts))
+    loads, page_reads, peers, decodes = [], [], [], []
+    for number in range(sizes.rounds):
+        bench.say(f"load: round {number + 1} of {sizes.rounds}")
+        loads.append(await _each(keys, store.get))
+        if bench.peer is not None:
+            peers.append(bench.peer.call("load", prefix="long", numbers=numbers))
+        page_reads.append(await _each(keys, lambda key: store.read(key, limit=PAGE)))
+        decodes.append(_decode(path / "sessions" / "long", numbers))
+    await store.close()
+    peer = peers or None
+    return [
+        compare(
+            "load",
+            f"cold load of {sizes.long:,} messages vs nanobot's",
+            loads,
+            peer,
+            "nanobot",
+            Goal(0.40, 0.25),
+        ),
+        compare(
+            "page",
+            f"a page of the last {PAGE} vs nanobot's load",
+            page_reads,
+            peer,
+            "nanobot",
+            Goal(0.10, 0.06),
+        ),
+        compare("decode", "cold load vs decoding its bytes alone", loads, decodes, "msgspec"),
+    ]
+
+
+async def _each(keys: list[SessionKey], read: Callable[[SessionKey], Awaitable[object]]) -> float:
+    """Seconds per session."""
+    total = 0.0
+    for key in keys:
+        started = time.perf_counter()
+        found = await read(key)
+        total += time.perf_counter() - started
+        assert found is not None
+        del found
+    return total / len(keys)
+
+
+def _decode(directory: Path, numbers: list[int]) -> float:
+    decoder = msgspec.json.Decoder()
+    total = 0.0
+    for number in numbers:
+        data = (directory / f"{number}.jsonl").read_bytes()
+        started = time.perf_counter()
+        found = decoder.decode_lines(data)
+        total += time.perf_counter() - started
+        del found
+    return total / len(numbers)
+
+
+# -- all sessions -----------------------------------------------------------------------------
+
+
+async def listing(bench: Bench) -> list[Figure]:
+    sizes = bench.sizes
+    path = bench.root / "list"
+    bench.say(f"list: making {sizes.listed:,} sessions")
+    await sample.make(path, {"list": (sizes.listed, LISTED_MESSAGES)})
+    if bench.peer is not None:
+        bench.peer.call("open", name="list")
+        rows = sample.texts(LISTED_MESSAGES)
+        bench.peer.call("create", prefix="list", sessions=sizes.listed, texts=rows)
+    os.sync()
+    store = JsonlStore(path)
+    await store.open()
+    await sample.indexed(store)
+    everything, one_page, peers = [], [], []
+    for number in range(sizes.rounds):
+        bench.say(f"list: round {number + 1} of {sizes.rounds}")
+        everything.append(await _find(store, Query(limit=0), sizes.listed))
+        if bench.peer is not None:
+            peers.append(bench.peer.call("list"))
+        one_page.append(await _find(store, Query(limit=50), 50))
+    await store.close()
+    peer = peers or None
+    return [
+        compare(
+            "list-all",
+            f"list {sizes.listed:,} sessions, all of them, vs nanobot",
+            everything,
+            peer,
+            "nanobot",
+            Goal(0.10, 0.05),
+        ),
+        compare(
+            "list-page",
+            f"list {sizes.listed:,} sessions, a page of 50, vs nanobot",
+            one_page,
+            peer,
+            "nanobot",
+            Goal(0.01, 0.003),
+        ),
+    ]
+
+
+async def _find(store: JsonlStore, query: Query, expected: int) -> float:
+    started = time.perf_counter()
+    found = await store.find(query)
+    seconds = time.perf_counter() - started
+    assert len(found.sessions) == expected, f"{len(found.sessions)} sessions were listed"
+    return seconds

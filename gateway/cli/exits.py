@@ -1,0 +1,66 @@
+"""How a command ends: an exit code, and one line on stderr if it could not do what it was asked.
+
+0   done
+1   failed, or damage was found
+2   wrong usage
+75  another process owns the data directory
+78  the configuration cannot work: a network file system, a file in place of the directory
+"""
+
+from __future__ import annotations
+
+from typing import IO, Any
+
+import click
+
+FAILED = 1
+USAGE = 2
+LOCKED = 75
+CONFIGURATION = 78
+
+
+class Failure(click.ClickException):
+    """Ends the command with one line that says what is wrong and what to do."""
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(" ".join(message.split()))
+        self.exit_code = exit_code
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        click.echo(f"parley: {self.message}", file=file, err=True)
+
+
+class Commands(click.Group):
+    """The outermost group: what the commands raise on purpose becomes a Failure."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            place = f"{_printable(error.filename)}: " if error.filename else ""
+            raise Failure(f"{place}{error.strerror or error}") from error
+        except Exception as error:
+            failure = _expected(error)
+            if failure is None:
+                raise
+            raise failure from error
+
+
+def _expected(error: Exception) -> Failure | None:
+    from sessions import errors
+
+    if isinstance(error, errors.StoreLocked):
+        return Failure(f"{error}; stop it first, then run this again", LOCKED)
+    if isinstance(error, errors.StoreRefused):
+        return Failure(str(error), CONFIGURATION)
+    if isinstance(error, errors.InvalidKey):
+        return Failure(str(error), USAGE)
+    return Failure(_printable(str(error))) if isinstance(error, errors.SessionError) else None
+
+
+def _printable(name: object) -> str:
+    """A file name can hold bytes that are no text."""
+    text = name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+    return text.encode(errors="replace").decode()
