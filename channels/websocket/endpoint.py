@@ -1,0 +1,329 @@
+"""One client's connection: frames in, frames out, many chats.
+
+The reader never waits for anything but the socket: what takes time happens in a worker behind a
+bounded queue, and every replay in a task of its own. What goes out is written at once while the
+socket has room and kept in a bounded buffer while it has not; a client that lets the buffer
+overflow is cut off with 1013 and resumes by cursor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, Protocol
+
+import msgspec
+
+from channels.channel import Event, Inbound, Sender
+from channels.errors import Refused
+from channels.websocket import protocol
+from channels.websocket.protocol import (
+    Attach,
+    BadFrame,
+    ClientFrame,
+    Detach,
+    Hello,
+    Ping,
+    Regenerate,
+    Send,
+    Stop,
+)
+from channels.websocket.socket import Socket
+
+MOST_FRAMES = 1_024
+MOST_BYTES = 1 << 20
+ENOUGH_ROOM = 64
+INBOX = 256
+HELLO_SECONDS = 10.0
+NAME = "websocket"
+
+
+class Chat(Protocol):
+    """A chat the gateway lets this client watch."""
+
+    def on_event(self, event: Event) -> None: ...
+
+
+class Gateway(Protocol):
+    """What the endpoint asks of the gateway, on behalf of one client. All raise Refused."""
+
+    def ready(self) -> dict[str, Any]:
+        """Fields of the `ready` frame."""
+
+    async def watch(self, chat: str, *, by_key: bool, new: bool, sink: Any) -> Chat:
+        """`new`: the chat need not exist yet."""
+
+    async def replay(self, chat: Chat, since: int | None, log: str | None, sink: Any) -> None: ...
+
+    def unwatch(self, chat: Chat) -> None: ...
+
+    async def receive(self, inbound: Inbound, acknowledge: Callable[[Any], None]) -> None: ...
+
+    async def stop(self, chat_id: str, *, everything: bool) -> None: ...
+
+    def resolve_media(self, ids: list[str]) -> Awaitable[list[dict[str, Any]]]: ...
+
+    def join(self, on_event: Callable[[Event], None]) -> None: ...
+
+    def leave(self, on_event: Callable[[Event], None]) -> None: ...
+
+    @property
+    def sender(self) -> Sender: ...
+
+
+class Outbox:
+    """Frames on their way out of one connection."""
+
+    def __init__(self, socket: Socket) -> None:
+        self._socket = socket
+        self._waiting: deque[bytes] = deque()
+        self._bytes = 0
+        self._room = asyncio.Event()
+        self._room.set()
+        socket.on_writable = self._flush
+
+    def push(self, frame: bytes) -> None:
+        socket = self._socket
+        if not socket.open:
+            return
+        if not self._waiting and socket.has_room:
+            socket.write_text(frame)
+            return
+        self._waiting.append(frame)
+        self._bytes += len(frame)
+        if len(self._waiting) > ENOUGH_ROOM:
+            self._room.clear()
+        if len(self._waiting) > MOST_FRAMES or self._bytes > MOST_BYTES:
+            self._give_up()
+
+    def _give_up(self) -> None:
+        self._waiting.clear()
+        self._bytes = 0
+        self._socket.cut(1013, "reads too slowly")
+        self._room.set()
+
+    def _flush(self) -> None:
+        socket = self._socket
+        while self._waiting and socket.open and socket.has_room:
+            frame = self._waiting.popleft()
+            self._bytes -= len(frame)
+            socket.write_text(frame)
+        if not socket.open:
+            self._waiting.clear()
+            self._bytes = 0
+        if len(self._waiting) <= ENOUGH_ROOM:
+            self._room.set()
+
+    async def drained(self) -> bool:
+        """Waits until little is waiting; False if the connection is over."""
+        if not self._room.is_set() or not self._socket.has_room:
+            await self._wait()
+        return self._socket.open
+
+    async def _wait(self) -> None:
+        while self._socket.open and not (self._room.is_set() and self._socket.has_room):
+            self._room.clear()
+            await self._room.wait()
+
+
+class ChatSink:
+    """Names the chat on every frame; the same bytes for all who name it the same way."""
+
+    def __init__(self, outbox: Outbox, name: str, chat: str) -> None:
+        self._outbox = outbox
+        self._address = {name: chat}
+        self._form = f"{name}={chat}"
+
+    def send(self, event: Event) -> None:
+        frame = event.frames.get(self._form)
+        if frame is None:
+            frame = protocol.encode(event.kind, {**self._address, **event.fields})
+            event.frames[self._form] = frame
+        self._outbox.push(frame)
+
+    async def drained(self) -> bool:
+        return await self._outbox.drained()
+
+
+class Watched(msgspec.Struct):
+    chat: Chat
+    sink: ChatSink
+    task: asyncio.Task[None] | None = None
+
+
+class Connection:
+    def __init__(
+        self,
+        socket: Socket,
+        gateway: Gateway,
+        *,
+        attachments: int,
+        spawn: Callable[[Any, str], asyncio.Task[None]],
+    ) -> None:
+        self.outbox = Outbox(socket)
+        self.socket = socket
+        self._gateway = gateway
+        self._attachments = attachments
+        self._spawn = spawn
+        self._inbox: asyncio.Queue[ClientFrame | BadFrame] = asyncio.Queue(INBOX)
+        self._watched: dict[tuple[str, str], Watched] = {}
+
+    async def serve(self, receive: Callable[[], Awaitable[dict[str, Any]]]) -> None:
+        """Until the client or the gateway ends it."""
+        self.outbox.push(protocol.encode("ready", self._gateway.ready()))
+        self._gateway.join(self._on_session)
+        worker = self._spawn(self._work(), "websocket-worker")
+        try:
+            while (message := await receive())["type"] == "websocket.receive":
+                self._take(message)
+        finally:
+            worker.cancel()
+            self._gateway.leave(self._on_session)
+            for watched in self._watched.values():
+                self._let_go(watched)
+            self._watched.clear()
+
+    def _take(self, message: dict[str, Any]) -> None:
+        text = message.get("text")
+        frame: ClientFrame | BadFrame
+        try:
+            if text is None:
+                raise BadFrame("Frames are text, not binary.")
+            frame = protocol.parse(text)
+        except BadFrame as error:
+            frame = error
+        try:
+            self._inbox.put_nowait(frame)
+        except asyncio.QueueFull:
+            self.socket.cut(1013, "sends too fast")
+
+    def _on_session(self, event: Event) -> None:
+        frame = event.frames.get("")
+        if frame is None:
+            frame = event.frames[""] = protocol.encode(event.kind, event.fields)
+        self.outbox.push(frame)
+
+    # -- the worker ---------------------------------------------------------------------------
+
+    async def _work(self) -> None:
+        while True:
+            frame = await self._inbox.get()
+            id = getattr(frame, "id", None)
+            chat_id = getattr(frame, "chat_id", None)
+            try:
+                await self._handle(frame)
+            except Refused as refusal:
+                self._error(refusal.code, refusal.message, id, chat_id, refusal.retry_after)
+            except BadFrame as error:
+                self._error("bad_frame", error.message, error.id, error.chat_id)
+
+    def _error(
+        self,
+        code: str,
+        message: str,
+        id: Any = None,
+        chat_id: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:
+        name = id if isinstance(id, str) else None
+        self.outbox.push(
+            protocol.error(code, message, id=name, chat_id=chat_id, retry_after=retry_after)
+        )
+
+    async def _handle(self, frame: ClientFrame | BadFrame) -> None:
+        match frame:
+            case BadFrame():
+                raise frame
+            case Ping(id=id):
+                self.outbox.push(protocol.encode("pong", {} if id is None else {"id": id}))
+            case Hello():
+                pass
+            case Attach():
+                await self._attach(frame)
+            case Detach():
+                place = _place(frame)
+                if (watched := self._watched.pop(place, None)) is not None:
+                    self._let_go(watched)
+            case Send():
+                await self._send(frame)
+            case Regenerate():
+                await self._receive(frame.chat_id, frame.id, "", regenerate=True)
+            case Stop():
+                await self._gateway.stop(frame.chat_id, everything=frame.all)
+
+    async def _attach(self, frame: Attach) -> None:
+        place = _place(frame)
+        if (known := self._watched.pop(place, None)) is not None:
+            self._let_go(known)
+        await self._watch(place, frame.since, frame.log)
+
+    async def _watch(
+        self, place: tuple[str, str], since: int | None, log: str | None, *, new: bool = False
+    ) -> Watched:
+        if len(self._watched) >= self._attachments:
+            raise Refused("too_large", f"At most {self._attachments} chats on one connection.")
+        name, chat = place
+        sink = ChatSink(self.outbox, name, chat)
+        found = await self._gateway.watch(chat, by_key=name == "key", new=new, sink=sink)
+        watched = Watched(found, sink)
+        self._watched[place] = watched
+        replay = self._gateway.replay(watched.chat, since, log, sink)
+        watched.task = self._spawn(replay, f"replay-{chat}"[:80])
+        return watched
+
+    def _let_go(self, watched: Watched) -> None:
+        if watched.task is not None:
+            watched.task.cancel()
+        self._gateway.unwatch(watched.chat)
+
+    async def _send(self, frame: Send) -> None:
+        media = await self._gateway.resolve_media(frame.media) if frame.media else []
+        await self._receive(frame.chat_id, frame.id, frame.text, media, frame.replaces)
+
+    async def _receive(
+        self,
+        chat_id: str,
+        id: str,
+        text: str,
+        media: list[dict[str, Any]] | None = None,
+        replaces: int | None = None,
+        *,
+        regenerate: bool = False,
+    ) -> None:
+        place = ("chat_id", chat_id)
+        known = self._watched.get(place)
+        watched = known or await self._watch(place, None, None, new=True)
+
+        def acknowledge(ack: Any) -> None:
+            # Through the watch: an acknowledgement must not overtake the rows before it.
+            fields = {
+                "id": ack.id,
+                "seq": ack.seq,
+                "duplicate": ack.duplicate,
+                "queued": ack.queued,
+            }
+            watched.chat.on_event(Event("ack", fields))
+
+        inbound = Inbound(
+            channel=NAME,
+            chat_id=chat_id,
+            id=id,
+            sender=self._gateway.sender,
+            text=text,
+            media=media or [],
+            replaces=replaces,
+            regenerate=regenerate,
+        )
+        try:
+            await self._gateway.receive(inbound, acknowledge)
+        except Refused as refusal:
+            if known is None and refusal.code == "not_found":
+                self._let_go(self._watched.pop(place, watched))
+            raise
+
+
+def _place(frame: Attach | Detach) -> tuple[str, str]:
+    if (frame.chat_id is None) == (frame.key is None):
+        raise BadFrame("Name the chat by chat_id.", chat_id=frame.chat_id)
+    return ("chat_id", frame.chat_id) if frame.chat_id is not None else ("key", frame.key or "")

@@ -1,0 +1,162 @@
+"""One client's view of one chat: everything in order, nothing twice, nothing left out.
+
+Attaching registers for live events first and holds them back; then the log is read to its end and
+sent; then what was held back follows, without what was sent already. The snapshot of a running
+turn is taken in the step of the registration. Doing it the other way round loses what happens in
+between.
+
+On one connection the frames of a chat that carry a number go out in increasing order, so the
+highest number a client has seen is always a safe place to resume from.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from channels.channel import Event, Sink
+from channels.errors import Refused
+from channels.websocket.protocol import plan
+from gateway.bus import Bus, message_fields
+from gateway.lanes import Lanes
+from gateway.users import User
+from sessions.key import SessionKey
+from sessions.session import Session
+from sessions.store import SessionStore
+
+MOST_HELD = 1_024
+PAGE = 100
+
+_LIVE = frozenset({"turn_start", "delta", "reasoning", "tool"})
+
+
+class Watch:
+    """A chat as one client watches it: held while it is replayed, then live."""
+
+    def __init__(
+        self, session: Session, who: User, sink: Sink, snapshot: dict[str, Any] | None
+    ) -> None:
+        self.key = session.key
+        self._session, self._who = session, who
+        self.sent = 0
+        """The highest number that went out."""
+        self.snapshot = snapshot
+        self.overflowed = False
+        self.closed = False
+        self._sink = sink
+        self._held: list[Event] | None = []
+
+    def on_event(self, event: Event) -> None:
+        """Called in the step in which the event happens."""
+        if not self._who.may_read(self._session):
+            return  # Somebody else began this chat after we had asked for it.
+        if self._held is None:
+            self._pass(event)
+        elif len(self._held) < MOST_HELD:
+            self._held.append(event)
+        else:
+            # The reader is slower than the chat: it is sent the log once more instead.
+            self.overflowed = True
+
+    def show(self, event: Event) -> None:
+        """Part of the replay."""
+        self.sent = max(self.sent, event.seq)
+        self._sink.send(event)
+
+    def begin_again(self) -> None:
+        """Keeps the acknowledgements: the log does not repeat them."""
+        self._held = [event for event in self._held or [] if event.kind == "ack"]
+        self.overflowed = False
+
+    def open(self) -> None:
+        """The replay is over: what was held back follows, and from now on everything at once."""
+        held, self._held = self._held or [], None
+        ended = {event.turn for event in held if event.kind == "turn_end"}
+        turn = self.snapshot
+        if turn is not None and turn["turn"] not in ended:
+            self._sink.send(Event("turn_start", turn, turn=turn["turn"]))
+        for event in held:
+            if event.kind not in _LIVE or event.turn not in ended:
+                self._pass(event)
+
+    def _pass(self, event: Event) -> None:
+        if event.kind == "message":
+            if event.seq <= self.sent:
+                return
+            self.sent = event.seq
+        self._sink.send(event)
+
+
+class Live:
+    def __init__(self, store: SessionStore, bus: Bus, lanes: Lanes) -> None:
+        self._store, self._bus, self._lanes = store, bus, lanes
+
+    async def watch(self, key: SessionKey, who: User, sink: Sink, *, new: bool = False) -> Watch:
+        """Registers for live events, held back until `replay` is over. Raises Refused.
+
+        A chat that is not there, and one that is somebody else's, look the same.
+        """
+        session = await self._store.get_or_create(key)
+        if not who.may_read(session) and not (new and session.file is None):
+            raise Refused("not_found", "There is no such chat.")
+        # From here to the registration nothing else runs: no event falls between.
+        turn = self._lanes.turns.get(key)
+        watch = Watch(session, who, sink, turn.snapshot() if turn is not None else None)
+        self._bus.subscribe(key, watch.on_event)
+        return watch
+
+    def unwatch(self, watch: Watch) -> None:
+        watch.closed = True
+        self._bus.unsubscribe(watch.key, watch.on_event)
+
+    async def replay(
+        self, watch: Watch, sink: Sink, who: User, since: int | None, log: str | None
+    ) -> None:
+        """Sends what the client has missed, at the pace of its socket, then lets events through."""
+        session = await self._store.get_or_create(watch.key)
+        wanted = plan(since, log, own_log=session.state.log, last_seq=session.last_seq)
+        rows, more = [], False
+        if session.file is not None:
+            page = await self._store.read(watch.key, after=wanted.after, limit=wanted.limit)
+            if page.more and wanted.after is not None:
+                # Too far behind: the newest ones, and the client reads the older ones over HTTP.
+                page = await self._store.read(watch.key, limit=wanted.limit)
+            rows, more = page.records, page.more
+        fields = {
+            "log": session.state.log,
+            "last_seq": session.last_seq,
+            "first_seq": rows[0].seq if rows else session.last_seq + 1,
+            "gap": more,
+            "reset": wanted.reset,
+            "session": describe(session),
+        }
+        sink.send(Event("attached", fields))
+        watch.sent = max(watch.sent, 0 if wanted.after is None else wanted.after)
+        while True:
+            for row in rows:
+                if not row.is_note:
+                    watch.show(Event("message", message_fields(row), row.seq, row.turn))
+                    if not await sink.drained():
+                        return
+            if not watch.overflowed:
+                break
+            watch.begin_again()
+            rows = (await self._store.read(watch.key, after=watch.sent, limit=PAGE)).records
+        if not watch.closed:
+            watch.open()
+
+
+def describe(session: Session) -> dict[str, Any]:
+    state = session.state
+    return {
+        "key": str(session.key),
+        "title": session.title,
+        "state": state.state,
+        "agent": state.agent,
+        "model": state.model,
+        "tags": state.tags,
+        "goal": session.metadata.get("goal_state"),
+        "conversation": state.conversation,
+        "message_count": session.message_count,
+        "created_at": session.created_at,
+        "updated_at": session.updated_at,
+    }

@@ -1,0 +1,301 @@
+"""One run of an agent for one chat: from the messages to be answered to the closing record.
+
+The agent runs in a task of its own. The turn takes its events one at a time: what is shown goes to
+the bus, what must survive goes to the log first. A turn writes only through itself; once it is
+closed, whatever the agent still says is dropped. That is what makes Stop certain: an agent that
+ignores cancellation, or hangs in a thread, is left behind.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from loguru import logger
+
+from gateway.agents.agent import (
+    Agent,
+    AgentEvent,
+    AgentFailed,
+    Calls,
+    Delta,
+    Produced,
+    Reasoning,
+    ToolResult,
+    ToolStarted,
+    TurnContext,
+    Usage,
+)
+from channels.channel import Event
+from gateway.bus import Bus
+from gateway.config import LimitSettings
+from gateway.tasks import Tasks
+from sessions import clock
+from sessions.errors import SessionError, SessionNotFound, StoreUnavailable
+from sessions.record import NoteKind, Outcome, Record
+from sessions.session import Session
+from sessions.store import SessionStore
+
+CANCEL_SECONDS = 1.5
+RETRY_CLOSE_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+SHOWN_OUTCOMES = {Outcome.ANSWERED: "ok"}
+
+Stage = Callable[[Produced], Awaitable[dict[str, Any]]]
+
+
+class Abandoned(Exception):
+    """The turn was left pending on purpose: the next start takes it up again."""
+
+
+class Turn:
+    def __init__(
+        self,
+        *,
+        id: str,
+        attempt: int,
+        session: Session,
+        answering: list[Record],
+        store: SessionStore,
+        bus: Bus,
+        tasks: Tasks,
+        limits: LimitSettings,
+        stage: Stage,
+    ) -> None:
+        self.id, self.attempt = id, attempt
+        self.session, self.answering = session, answering
+        self.text = ""
+        """The answer so far; a tool call starts it afresh."""
+        self.reasoning = ""
+        self.tools: list[dict[str, Any]] = []
+        self.n = 0
+        self.started_at = clock.now()
+        self.first_shown: float | None = None
+        self.agent_name = ""
+        self._store, self._bus, self._tasks = store, bus, tasks
+        self._limits, self._stage = limits, stage
+        self._started = time.monotonic()
+        self._active = self._started
+        self._media: list[dict[str, Any]] = []
+        self._usage: dict[str, int] | None = None
+        self._model: str | None = None
+        self._closed = False
+        self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self.log = logger.bind(session=str(session.key), turn=id)
+
+    # -- from outside -------------------------------------------------------------------------
+
+    def stop(self, outcome: str) -> None:
+        """Ends the turn with what there is. The first reason counts."""
+        if not self._stop.done():
+            self._stop.set_result(outcome)
+
+    def give_up(self) -> None:
+        """The deadline of a shutdown: what was shown is kept, the rest is left for the next start."""
+        self.stop(Outcome.INTERRUPTED if self.text else _PENDING)
+
+    def snapshot(self) -> dict[str, Any]:
+        """Everything shown so far, as `turn_start` carries it."""
+        return {
+            "turn": self.id,
+            "started_at": self.started_at,
+            "n": self.n,
+            "text": self.text,
+            "reasoning": self.reasoning,
+            "tools": self.tools,
+        }
+
+    # -- the run ------------------------------------------------------------------------------
+
+    async def run(self, agent: Agent, context: TurnContext) -> str:
+        """Runs the agent and closes the turn. Returns the outcome; raises Abandoned."""
+        self.agent_name = agent.name
+        self.log = self.log.bind(agent=agent.name)
+        self.log.bind(attempt=self.attempt).info("turn started")
+        self._publish("turn_start", self.snapshot())
+        work = self._tasks.spawn(self._consume(agent, context), f"agent-{self.id}")
+        outcome, error = await self._supervise(work)
+        if outcome == _PENDING:
+            self._closed = True
+            raise Abandoned
+        return await self.close(outcome, error)
+
+    async def _consume(self, agent: Agent, context: TurnContext) -> None:
+        events = agent.run(context)
+        try:
+            async for event in events:
+                if self._closed:
+                    return
+                self._active = time.monotonic()
+                await self._take(event)
+        finally:
+            aclose = getattr(events, "aclose", None)
+            if aclose is not None:
+                await aclose()
+
+    async def _supervise(self, work: asyncio.Task[None]) -> tuple[str, str | None]:
+        """Waits for the agent, Stop, or a time-out, whichever comes first."""
+        while not work.done() and not self._stop.done():
+            left = self._time_left()
+            if left <= 0:
+                await self._leave(work)
+                return Outcome.FAILED, self._too_late()
+            either: set[asyncio.Future[Any]] = {work, self._stop}
+            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+        if self._stop.done():
+            await self._leave(work)
+            return self._stop.result(), None
+        return self._result(work)
+
+    def _time_left(self) -> float:
+        now = time.monotonic()
+        whole = self._limits.turn_seconds - (now - self._started)
+        if any(tool["phase"] == "start" for tool in self.tools):
+            return whole  # A tool has its own time-out.
+        idle = self._limits.stream_idle_seconds - (now - self._active)
+        return min(whole, idle)
+
+    def _too_late(self) -> str:
+        if time.monotonic() - self._started >= self._limits.turn_seconds:
+            return f"The answer took longer than {self._limits.turn_seconds:g} seconds."
+        return f"The agent was silent for {self._limits.stream_idle_seconds:g} seconds."
+
+    async def _leave(self, work: asyncio.Task[None]) -> None:
+        self._closed = True
+        work.cancel()
+        done, _ = await asyncio.wait({work}, timeout=CANCEL_SECONDS)
+        if not done:
+            self.log.warning("agent ignores stop")
+
+    def _result(self, work: asyncio.Task[None]) -> tuple[str, str | None]:
+        if work.cancelled():
+            return Outcome.FAILED, "The agent gave up."
+        error = work.exception()
+        if error is None:
+            return Outcome.ANSWERED, None
+        if isinstance(error, AgentFailed):
+            return Outcome.FAILED, error.message
+        if isinstance(error, StoreUnavailable):
+            return Outcome.FAILED, "The conversation could not be stored."
+        self.log.opt(exception=error).error("agent failed")
+        return Outcome.FAILED, "The agent failed."
+
+    # -- what the agent says ------------------------------------------------------------------
+
+    async def _take(self, event: AgentEvent) -> None:
+        match event:
+            case Delta(text=text):
+                if text:
+                    self.text += text
+                    self._live("delta", {"text": text})
+            case Reasoning(text=text):
+                if text:
+                    self.reasoning += text
+                    self._live("reasoning", {"text": text})
+            case Calls():
+                await self._log_calls(event)
+            case ToolStarted(id=id, name=name, summary=summary):
+                self._tool(id, name, "start", summary)
+            case ToolResult():
+                await self._log_result(event)
+            case Usage(tokens=tokens, model=model):
+                self._usage, self._model = tokens, model or self._model
+            case Produced():
+                self._media.append(await self._stage(event))
+
+    async def _log_calls(self, event: Calls) -> None:
+        """Durable before the agent goes on to run them."""
+        row = Record(
+            "assistant",
+            event.text or self.text,
+            turn=self.id,
+            tool_calls=event.tool_calls,
+            reasoning_content=(event.reasoning or self.reasoning) or None,
+            thinking_blocks=event.thinking_blocks,
+        )
+        await self._append(row)
+        self.text = self.reasoning = ""
+
+    async def _log_result(self, event: ToolResult) -> None:
+        row = Record(
+            "tool", event.content, turn=self.id, tool_call_id=event.id, name=event.name
+        )
+        await self._append(row)
+        self._tool(event.id, event.name, "end", event.summary)
+
+    def _tool(self, id: str, name: str, phase: str, summary: str) -> None:
+        fields = {"id": id, "name": name, "phase": phase, "summary": summary}
+        self.tools = [tool for tool in self.tools if tool["id"] != id] + [fields]
+        self._live("tool", fields)
+
+    async def _append(self, row: Record) -> None:
+        if not self._closed:
+            await self._store.append(self.session.key, [row])
+
+    def _live(self, kind: str, fields: dict[str, Any]) -> None:
+        if self.first_shown is None:
+            self.first_shown = time.monotonic() - self._started
+        self._publish(kind, {"turn": self.id, "n": self.n, **fields})
+        self.n += 1
+
+    def _publish(self, kind: str, fields: dict[str, Any]) -> None:
+        self._bus.publish(self.session.key, Event(kind, fields, turn=self.id))
+
+    # -- the end ------------------------------------------------------------------------------
+
+    async def close(self, outcome: str, error: str | None = None) -> str:
+        """Writes the one closing record. A full disk delays it; nothing makes it twice."""
+        self._closed = True
+        latency_ms = round((time.monotonic() - self._started) * 1000)
+        row = Record(
+            "assistant",
+            self.text,
+            turn=self.id,
+            outcome=str(outcome),
+            settles=settles(self.answering, outcome),
+            usage=self._usage,
+            latency_ms=latency_ms,
+            media=self._media or None,
+            reasoning_content=self.reasoning or None,
+            note={"kind": NoteKind.ERROR.value, "message": error} if error else None,
+        )
+        seq = await self._write_closing(row)
+        fields: dict[str, Any] = {
+            "turn": self.id,
+            "seq": seq,
+            "outcome": SHOWN_OUTCOMES.get(Outcome(outcome), str(outcome)),
+            "latency_ms": latency_ms,
+        }
+        if self._usage is not None:
+            fields["usage"] = self._usage
+        if error is not None:
+            fields["error"] = error
+        self._bus.publish(self.session.key, Event("turn_end", fields, seq, self.id))
+        self.log.bind(outcome=str(outcome), latency_ms=latency_ms, error=error).info("turn ended")
+        return outcome
+
+    async def _write_closing(self, row: Record) -> int:
+        """Kept in memory and tried again: the chat holds until its end is in the log."""
+        attempt = 0
+        while True:
+            try:
+                appended = await self._store.append(self.session.key, [row])
+            except SessionNotFound:
+                return 0  # The chat was deleted meanwhile; nothing revives it.
+            except SessionError as error:
+                pause = RETRY_CLOSE_SECONDS[min(attempt, len(RETRY_CLOSE_SECONDS) - 1)]
+                self.log.bind(error=str(error)).warning("closing record waits")
+                attempt += 1
+                await asyncio.sleep(pause)
+            else:
+                return appended.records[0].seq
+
+
+_PENDING = "pending"
+
+
+def settles(answering: list[Record], outcome: str) -> dict[int, str]:
+    """The first message has the turn's outcome; what was answered together with it is merged."""
+    rest = Outcome.MERGED if outcome == Outcome.ANSWERED else outcome
+    return {row.seq: str(rest if at else outcome) for at, row in enumerate(answering)}
