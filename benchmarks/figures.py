@@ -32,7 +32,7 @@ class Figure:
     row: str
     title: str
     unit: str
-    """`s` or `×`."""
+    """`s` or `KB`."""
     ours: float
     other: float | None = None
     """What ours is compared with; None if that was not measured."""
@@ -117,7 +117,7 @@ def _cells(figure: Figure) -> list[str]:
 
 def _quantity(number: float, unit: str) -> str:
     if unit != "s":
-        return f"{number:.3g} {unit}".strip()
+        return f"{number:,.0f} {unit}" if number >= 100 else f"{number:.3g} {unit}"
     for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
         if number >= scale:
             break

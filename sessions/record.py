@@ -41,6 +41,8 @@ class NoteKind(StrEnum):
     """`seq`, `content`: the sender changed that message."""
     DELETED = "deleted"
     """`seq`: the sender took that message back."""
+    ERROR = "error"
+    """On a closing row: `message`, why the turn failed, as its user is told."""
     CONVERSATION = "conversation"
     """On a closing row: `ended`, `first`, `title`, … of the conversation that ends with it."""
     DAMAGED = "damaged"
@@ -91,8 +93,15 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, forbid_u
         return (
             self.role == "assistant"
             and (self.outcome is not None or self.channel_delivery)
-            and bool(self.content or self.media)
+            and bool(self.content or self.media or self.error)
         )
+
+    @property
+    def error(self) -> str | None:
+        """Why the turn that this row closes has failed."""
+        if self.note is None or self.note.get("kind") != NoteKind.ERROR:
+            return None
+        return str(self.note.get("message", ""))
 
     @property
     def text(self) -> str:
@@ -118,4 +127,4 @@ def note(kind: NoteKind, **facts: Any) -> Record:
     return Record("system", "", command=True, note={"kind": kind.value, **facts})
 
 
-KNOWN_FIELDS = frozenset(Record.__struct_encode_fields__)
+KNOWN_FIELDS = frozenset(Record.__struct_encode_fields__) - {"_extra"}

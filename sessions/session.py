@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from sessions import clock, lines, tokens
 from sessions.errors import MessageConflict
@@ -218,19 +219,19 @@ class Session:
         records: list[Record] = []
         duplicates: dict[str, int] = {}
         seq, stamp = self.next_seq, clock.now()
-        ids = self.ids
+        named = 0
         for draft in drafts:
             known = draft.id
-            if known is not None and (known in ids or self.older_ids):
-                found = self.known_id(draft)
-                if found is not None:
-                    duplicates[known] = found
-                    continue
-            records.append(
-                msgspec.structs.replace(draft, seq=seq, timestamp=draft.timestamp or stamp)
-            )
+            if known is not None:
+                if known in self.ids or self.older_ids:
+                    found = self.known_id(draft)
+                    if found is not None:
+                        duplicates[known] = found
+                        continue
+                named += 1
+            records.append(replace(draft, seq=seq, timestamp=draft.timestamp or stamp))
             seq += 1
-        if len(records) > 1:
+        if named > 1:
             records = self._distinct(records, duplicates)
         return records, duplicates
 
@@ -265,7 +266,7 @@ class Session:
             changes["conversation_at"] = clock.now()
         return (
             {name: value for name, value in metadata.items() if value is not None},
-            msgspec.structs.replace(self.state, **changes),
+            replace(self.state, **changes),
         )
 
     def metadata_line(
@@ -277,7 +278,7 @@ class Session:
         themselves say what settles them.
         """
         index = bisect_right(rows, state.consolidated.seq, key=_seq)
-        state = msgspec.structs.replace(
+        state = replace(
             state,
             consolidated=Offset(state.consolidated.seq, index),
             settled_through=self.settled_through,
@@ -301,49 +302,48 @@ class Session:
     def apply(self, records: Sequence[Record], size: int) -> None:
         """Takes in rows that are now in the log; `size` is what they added to the file."""
         self.records.extend(records)
+        ids, unsettled, archived = self.ids, self.unsettled, self.state.archived.seq
+        visible = 0
         for record in records:
-            self._follow(record)
+            seq = record.seq
+            visible += seq > archived
+            if record.role == "user":
+                if record.id is not None:
+                    ids[record.id] = seq
+                if record.outcome is None:
+                    unsettled[seq] = record
+                if not self.state.preview and not record.command and self._is_current(seq):
+                    self._set_preview(record)
+            if record.settles is not None:
+                for settled in record.settles:
+                    unsettled.pop(settled, None)
+            if record.usage is not None and seq > self.state.usage_through:
+                self._add_usage(record)
+            if record.note is not None:
+                if record.note.get("kind") == NoteKind.DELIVERED:
+                    self.undelivered.pop(record.note.get("seq", 0), None)
+                visible -= record.is_note and seq > archived
+            if self._push and record.is_reply:
+                self.undelivered[seq] = record
+        self.visible += visible
         last = records[-1]
         self.last_seq, self.next_seq = last.seq, last.seq + 1
         self.updated_at = last.timestamp
         self.live_bytes += size
 
-    def _follow(self, record: Record) -> None:
-        seq = record.seq
-        if record.role == "user":
-            if record.id is not None:
-                self.ids[record.id] = seq
-            if record.outcome is None:
-                self.unsettled[seq] = record
-            if not self.state.preview and not record.command and self._is_current(seq):
-                self._set_preview(record)
-        if record.settles is not None:
-            for settled in record.settles:
-                self.unsettled.pop(settled, None)
-        if record.usage is not None and seq > self.state.usage_through:
-            self._add_usage(record)
-        if record.note is not None:
-            if record.note.get("kind") == NoteKind.DELIVERED:
-                self.undelivered.pop(record.note.get("seq", 0), None)
-            if record.role == "system":
-                return
-        if seq > self.state.archived.seq:
-            self.visible += 1
-        if self._push and record.is_reply:
-            self.undelivered[seq] = record
-
     def _is_current(self, seq: int) -> bool:
         return seq > self.state.conversation_start
 
     def _set_preview(self, record: Record) -> None:
-        self.state = msgspec.structs.replace(self.state, preview=preview(record.text))
+        if shown := preview(record.text):
+            self.state = replace(self.state, preview=shown)
 
     def _add_usage(self, record: Record) -> None:
         total = dict(self.state.usage)
         for name, amount in (record.usage or {}).items():
             if type(amount) is int:
                 total[name] = total.get(name, 0) + amount
-        self.state = msgspec.structs.replace(self.state, usage=total, usage_through=record.seq)
+        self.state = replace(self.state, usage=total, usage_through=record.seq)
 
     def restart(self, records: Sequence[Record]) -> None:
         """Derives everything anew from the rows of the live file and the marks in the state."""
@@ -414,8 +414,10 @@ def read_state(value: object) -> State:
     """State from `metadata.parley` of any origin; what does not fit is kept beside it."""
     if not isinstance(value, dict):
         return State()
-    state, extra = lines.lenient(State, value, _STATE_FIELDS)
-    return msgspec.structs.replace(state, extra=extra) if extra else state
+    state, rest = lines.lenient(State, value, _STATE_FIELDS)
+    # A value that does not fit one of our own fields is damage, and must not come back as ours.
+    extra = {name: item for name, item in rest.items() if name not in _STATE_FIELDS}
+    return replace(state, extra=extra) if extra else state
 
 
 def preview(text: str) -> str:

@@ -9,6 +9,7 @@ disk has become slow, appends to that session wait behind its *gate*; other sess
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import os
@@ -42,12 +43,14 @@ from sessions.session import Patch, Session, State
 from sessions.store import (
     Appended,
     Conversation,
+    Decide,
     Flushed,
     Listener,
     Listing,
     Page,
     Query,
     Stats,
+    creates,
 )
 from sessions.syncer import LogFile, Syncer
 
@@ -133,10 +136,32 @@ class JsonlStore:
             self._syncer.close_later(self._open.popleft().descriptor)
         await self._syncer.stop()
         if not flushed.failed and self._syncer.failure is None:
-            await self._run(self.directory.mark_clean)
+            await self._run(self._leave_clean)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         self.directory.release()
         self._threads.shutdown(wait=False)
         return flushed
+
+    def _leave_clean(self) -> None:
+        """Files nobody loaded since an unclean stop may still hold a predecessor's unsynced bytes:
+        without a sync of the whole file system the directory stays unclean."""
+        try:
+            if self.directory.unclean and not self._sync_predecessors():
+                return
+            self.directory.mark_clean()
+        except OSError as error:
+            logger.bind(error=str(error)).error("session flush failed")
+
+    def _sync_predecessors(self) -> bool:
+        if not disk.can_sync_filesystem:
+            return False
+        descriptor = os.open(self.directory.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            disk.sync_filesystem(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task this store owns: `close` waits for it and a failure is never silent."""
@@ -151,7 +176,11 @@ class JsonlStore:
             logger.opt(exception=error).bind(task=task.get_name()).error("session task failed")
 
     def _sync_failed(self, file: LogFile, error: OSError) -> None:
+        self._spawn(self._mark_lossy(), "mark-lossy")
         logger.bind(session=file.name, error=str(error)).error("session flush failed")
+
+    async def _mark_lossy(self) -> None:
+        await self._run(self.directory.mark_lossy)
 
     def _run(self, work: Callable[..., T], *args: Any, **named: Any) -> asyncio.Future[T]:
         """Blocking work, in threads of our own: whatever else hangs in the process, not these."""
@@ -166,8 +195,8 @@ class JsonlStore:
     ) -> Appended:
         session = self._cache.get(key)
         if session is None or session.gate is not None or session.older_ids is None:
-            session = await self._ready(key, drafts)
-        elif session.file is None:
+            session = await self._ready(key)
+        if session.file is None:
             self._check_creation(session, drafts)
         records, duplicates = session.admit(drafts)
         if records or patch is not None:
@@ -179,22 +208,21 @@ class JsonlStore:
             await self._durable(session)
         return Appended(records, duplicates or _NO_DUPLICATES)
 
-    async def _transact(
-        self, key: SessionKey, decide: Callable[[Session], tuple[list[Record], Patch | None]]
-    ) -> tuple[Session, Appended]:
-        """Like `append`, with drafts that depend on the session: nothing happens in between."""
-        session = await self._ready(key, ())
+    async def transact(self, key: SessionKey, decide: Decide) -> tuple[Session, Appended]:
+        session = await self._ready(key)
         drafts, patch = decide(session)
+        self._check_creation(session, drafts)
         records, duplicates = session.admit(drafts)
-        if self._slow_until:
-            await self._commit_slowly(session, records, patch)
-        else:
-            self._commit(session, records, patch)
+        if records or patch is not None:
+            if self._slow_until:
+                await self._commit_slowly(session, records, patch)
+            else:
+                self._commit(session, records, patch)
         if self._sync == "turn":
             await self._durable(session)
         return session, Appended(records, duplicates)
 
-    async def _ready(self, key: SessionKey, drafts: Sequence[Record]) -> Session:
+    async def _ready(self, key: SessionKey) -> Session:
         """The session, loaded and with nobody changing its file."""
         if key.conversation is not None:
             raise ConversationEnded(key)
@@ -202,17 +230,17 @@ class JsonlStore:
             session = await self.get_or_create(key)
             if session.gate is not None:
                 await asyncio.wait([session.gate])
+            elif session.file is not None and session.file.torn:
+                # Rows of a refused batch may be in the file: they are known before the next one.
+                await self.invalidate(key)
             elif session.older_ids is None:
                 await self._read_older_ids(session)
             else:
-                break
-        self._check_creation(session, drafts)
-        return session
+                return session
 
     @staticmethod
     def _check_creation(session: Session, drafts: Sequence[Record]) -> None:
-        creates = any(draft.role == "user" or draft.channel_delivery for draft in drafts)
-        if session.file is None and not creates:
+        if session.file is None and not creates(drafts):
             raise SessionNotFound(session.key)
 
     async def _read_older_ids(self, session: Session) -> None:
@@ -235,7 +263,11 @@ class JsonlStore:
         data, change = self._encode(session, records, patch)
         file = self._writable(session)
         started = time.monotonic()
-        self._write(session, file, data, records)
+        try:
+            self._write(session, file, data, records)
+        except StoreUnavailable:
+            self._undo_creation(session, file)
+            raise
         if time.monotonic() - started > SLOW_WRITE_SECONDS:
             self._become_slow()
         self._follow(session, file, records, change, len(data))
@@ -247,6 +279,7 @@ class JsonlStore:
         data, change = self._encode(session, records, patch)
         file = self._writable(session)
         session.gate = asyncio.get_running_loop().create_future()
+        file.writing = True
 
         async def write() -> None:
             try:
@@ -258,7 +291,11 @@ class JsonlStore:
                 elif now > self._slow_until:
                     self._slow_until = 0.0
                 self._follow(session, file, records, change, len(data))
+            except StoreUnavailable:
+                self._undo_creation(session, file)
+                raise
             finally:
+                file.writing = False
                 self._open_gate(session)
 
         # A cancelled caller must not leave a row that is written but unknown to the session.
@@ -290,7 +327,8 @@ class JsonlStore:
         line, state = session.metadata_line(metadata, state, rows, stamp)
         # The first line of a file is metadata. A moved offset is written twice: one damaged line
         # must not show the model again what it has left behind.
-        data = line + data if session.file is None else data + (line + line if moved else line)
+        first = session.file is None or not session.file.size
+        data = line + data if first else data + (line + line if moved else line)
         return data, (metadata, state, len(line))
 
     def _follow(
@@ -311,7 +349,7 @@ class JsonlStore:
             session.apply(records, size)
         else:
             session.live_bytes += size
-        session.file, file.torn = file, False
+        session.file = file
         self._syncer.wrote(file, size)
         self._cache.charge(session)
         if self._sync == "turn":
@@ -368,6 +406,13 @@ class JsonlStore:
             raise StoreUnavailable(f"{path} was put there by another program")
         return file
 
+    def _undo_creation(self, session: Session, file: LogFile) -> None:
+        """A refused first message leaves no session behind."""
+        if session.file is None:
+            self._let_go(file)
+            with contextlib.suppress(OSError):
+                disk.unlink(file.path)
+
     def _open_file(self, session: Session, file: LogFile) -> None:
         try:
             file.descriptor = disk.open_append(file.path)
@@ -393,9 +438,11 @@ class JsonlStore:
         self._open.append(file)
         while len(self._open) > self._open_limit:
             oldest = self._open.popleft()
-            if oldest.used and oldest is not file:
+            if oldest.used or oldest.writing or oldest is file:
                 oldest.used = False
                 self._open.append(oldest)
+                if oldest.writing:
+                    break  # It is closed another time; a thread is writing to it.
                 continue
             self._syncer.close_later(oldest.descriptor)
             oldest.descriptor = -1
@@ -428,8 +475,9 @@ class JsonlStore:
             # What is left is put aside when the file is read; the next line starts afresh. A
             # whole row may be among it: its number must not be given out again.
             file.torn = True
-            file.size += written
+            self._syncer.wrote(file, written)
             session.next_seq += count
+            session.older_ids = None
         return failure
 
     def _want_ballast(self) -> None:
@@ -491,6 +539,9 @@ class JsonlStore:
             session.cap_at = len(session.records) + max(1, self._cap // 10)
             session.garbage = 0
             logger.bind(session=str(session.key), error=str(error)).error("session rewrite failed")
+            if isinstance(error, OSError) and error.errno == errno.EIO:
+                # A second sync of the archive would succeed without having written anything.
+                self._syncer.fail(session.file, error)
         finally:
             self._open_gate(session)
 
@@ -517,8 +568,7 @@ class JsonlStore:
         self._cache.charge(session)
         self._index.touch(session)
         if rewritten.error is not None:
-            self._syncer.failure = rewritten.error
-            self._sync_failed(file, rewritten.error)
+            self._syncer.fail(file, rewritten.error)
         elif cut is not None:
             logger.bind(session=str(session.key), archived=cut.leaving, kept=len(rows)).info(
                 "session capped"
@@ -643,8 +693,9 @@ class JsonlStore:
         session = self._cache.peek(key)
         if session is None or session.file is None:
             return await self._run(self.files.page, key, after, before, limit)
-        if self._sync == "turn":
-            await self._durable(session)
+        if self._sync == "turn" and self._syncer.failure is None:
+            with contextlib.suppress(StoreReadOnly):
+                await self._durable(session)
         archived = session.state.archived.seq
         rows = session.records
         if after is not None:
@@ -726,7 +777,7 @@ class JsonlStore:
         )
 
     async def update(self, key: SessionKey, patch: Patch) -> Session:
-        session, _ = await self._transact(key, lambda _: ([], patch))
+        session, _ = await self.transact(key, lambda _: ([], patch))
         return session
 
     async def archive(self, key: SessionKey) -> Session:
@@ -735,7 +786,7 @@ class JsonlStore:
     async def new_conversation(
         self, key: SessionKey, draft: Record, *, listed: bool = True
     ) -> Appended:
-        _, appended = await self._transact(
+        _, appended = await self.transact(
             key, lambda session: conversations.start(session, draft, listed=listed)
         )
         return appended
@@ -752,7 +803,7 @@ class JsonlStore:
 
     async def restore(self, key: SessionKey, draft: Record) -> Appended:
         ended = await self._ended(key)
-        _, appended = await self._transact(
+        _, appended = await self.transact(
             key.chat, lambda session: conversations.resume(session, draft, ended)
         )
         return appended

@@ -177,7 +177,6 @@ class Recording:
                     Operation("create", name, self._know(os.fstat(descriptor).st_ino, name))
                 )
             inode = self._names[name]
-            self._add(Operation("truncate", inode=inode))
             self._add(Operation("write", inode=inode, data=path.read_bytes()))
             return inode
         return self._inodes[os.fstat(descriptor).st_ino]
@@ -216,12 +215,11 @@ class _File:
     durable: bytes = b""
     changes: list[Operation] = field(default_factory=list)
 
-    def whole(self, upto: int | None = None, torn: int | None = None) -> bytes:
-        """After the first changes; of the last of them only `torn` bytes."""
+    def whole(self, torn: int | None = None) -> bytes:
+        """After every change; of the last one only `torn` bytes."""
         content = self.durable
-        changes = self.changes[:upto]
-        for index, change in enumerate(changes):
-            last = index == len(changes) - 1
+        for index, change in enumerate(self.changes):
+            last = index == len(self.changes) - 1
             content = _changed(content, change, torn if last else None)
         return content
 
@@ -376,6 +374,14 @@ def power_losses(recording: Recording) -> Iterator[Crash]:
     return _distinct(_each_moment(recording, _loss))
 
 
+def everything_unsynced_lost(recording: Recording) -> Crash:
+    """Power goes at the end of the recording, and takes all it can."""
+    model = _Model(recording)
+    for operation in recording.operations:
+        model.apply(operation)
+    return Crash(model.content([], lambda _, file: file.durable), None, None, "all lost")
+
+
 def _distinct(found: Iterable[Crash]) -> Iterator[Crash]:
     seen = set()
     for crash in found:
@@ -424,8 +430,8 @@ def _loss(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, 
         yield f"zeros, {shown}", model.content(entries, lambda _, file: _zeros(file, len(file.durable)))
     for inode in model.unsynced():
         file = model.files[inode]
-        for upto, torn in _places(file):
-            part = file.whole(upto, torn)
+        for torn in cuts(file.changes[-1].data):
+            part = file.whole(torn=torn)
             for what, data in (("torn", part), ("zeros", part.ljust(len(file.whole()), b"\0"))):
 
                 def read(number: int, file: _File, inode: int = inode, data: bytes = data) -> bytes:
@@ -436,13 +442,6 @@ def _loss(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, 
 
 def _zeros(file: _File, at: int) -> bytes:
     return file.whole()[:at].ljust(len(file.whole()), b"\0")
-
-
-def _places(file: _File) -> Iterator[tuple[int, int]]:
-    for upto, change in enumerate(file.changes, 1):
-        if change.kind == "write":
-            for torn in cuts(change.data):
-                yield upto, torn
 
 
 def cuts(data: bytes) -> list[int]:

@@ -59,6 +59,7 @@ async def abandon(store: JsonlStore) -> None:
     while store._open:
         store._syncer.close_later(store._open.popleft().descriptor)
     await store._syncer.stop()
+    await idle(store)
     store.directory.release()
     store._threads.shutdown(wait=True)
 
