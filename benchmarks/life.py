@@ -139,7 +139,7 @@ async def memory(bench: Bench) -> list[Figure]:
         path = bench.root / name
         bench.say(f"memory: {sessions:,} sessions of {messages:,}")
         await sample.make(path, {"many": (sessions, messages)})
-        command = [sys.executable, "-m", "benchmarks.life", path, str(sessions)]
+        command = [sys.executable, "-m", "benchmarks.life", str(path), str(sessions)]
         runs = [json.loads(subprocess.check_output(command)) for _ in range(sizes.rounds)]
         grown, stored = (sorted(run[at] for run in runs)[len(runs) // 2] for at in (0, 1))
         figures.append(

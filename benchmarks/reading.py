@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import statistics
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
@@ -71,27 +72,27 @@ async def load(bench: Bench) -> list[Figure]:
 
 
 async def _each(keys: list[SessionKey], read: Callable[[SessionKey], Awaitable[object]]) -> float:
-    """Seconds per session."""
-    total = 0.0
+    """Seconds for one session."""
+    times = []
     for key in keys:
         started = time.perf_counter()
         found = await read(key)
-        total += time.perf_counter() - started
+        times.append(time.perf_counter() - started)
         assert found is not None
         del found
-    return total / len(keys)
+    return statistics.median(times)
 
 
 def _decode(directory: Path, numbers: Sequence[int]) -> float:
     decoder = msgspec.json.Decoder()
-    total = 0.0
+    times = []
     for number in numbers:
         data = (directory / f"{number}.jsonl").read_bytes()
         started = time.perf_counter()
         found = decoder.decode_lines(data)
-        total += time.perf_counter() - started
+        times.append(time.perf_counter() - started)
         del found
-    return total / len(numbers)
+    return statistics.median(times)
 
 
 # -- all sessions -----------------------------------------------------------------------------
@@ -115,7 +116,7 @@ async def listing(bench: Bench) -> list[Figure]:
         bench.say(f"list: round {number + 1} of {sizes.rounds}")
         everything.append(await _find(store, Query(limit=0), sizes.listed))
         if bench.peer is not None:
-            peers.append(bench.peer.call("list"))
+            peers.append(bench.peer.call("list_all"))
         one_page.append(await _find(store, Query(limit=50), 50))
     await store.close()
     peer = peers or None

@@ -216,9 +216,11 @@ class DataDirectory:
 
     def _path(self, root: Path, key: SessionKey) -> Path:
         path = root / key.directory / f"{key.stem}.jsonl"
-        if self.folds_case and path.exists() and not _entry_exists(path):
-            # A key that differs only in case has this file on this file system.
-            return path.with_name(f"{key.hashed_stem}.jsonl")
+        if self.folds_case:
+            hashed = path.with_name(f"{key.hashed_stem}.jsonl")
+            # A key that differs only in case has this file on this file system, or had it.
+            if hashed.exists() or (path.exists() and not _entry_exists(path)):
+                return hashed
         return path
 
     @property
@@ -315,6 +317,7 @@ def file_system(path: Path, mounts: str | None = None) -> str | None:
             mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
         except OSError:
             return None
+    real = os.path.realpath(path)
     best: tuple[int, str | None] = (-1, None)
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
@@ -322,7 +325,7 @@ def file_system(path: Path, mounts: str | None = None) -> str | None:
         if len(fields) < 5 or not rest:
             continue
         mount = _OCTAL.sub(_octal, fields[4])
-        inside = mount == "/" or f"{path}/".startswith(f"{mount}/")
+        inside = mount == "/" or f"{real}/".startswith(f"{mount}/")
         if inside and len(mount) >= best[0]:
             best = (len(mount), rest[0])
     return best[1]

@@ -504,11 +504,13 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _files(root: Path) -> Iterator[os.DirEntry[str]]:
-    for channel in os.scandir(root):
-        if channel.is_dir(follow_symlinks=False):
-            for entry in os.scandir(channel.path):
-                if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                    yield entry
+    with os.scandir(root) as channels:
+        for channel in channels:
+            if channel.is_dir(follow_symlinks=False):
+                with os.scandir(channel.path) as entries:
+                    for entry in entries:
+                        if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
+                            yield entry
 
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:

@@ -31,6 +31,9 @@ CHUNK_CHARS = 1024
 UNREADABLE_ERRORS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What `decode` and `decode_all` raise for bytes that are no row in our own form."""
 
+# A lone surrogate does not fit where a word is expected.
+_MISFITS = (msgspec.ValidationError, UnicodeEncodeError)
+
 _START = re.compile(r'\{"(?:role|_type)":')
 _BETWEEN = re.compile(r"[ \t\r\0,]*")
 # Control characters, and bytes that are not UTF-8 as `surrogateescape` shows them.
@@ -286,17 +289,13 @@ def lenient(
     rest = {name: item for name, item in value.items() if name not in names}
     try:
         return msgspec.convert(known, kind, str_keys=True), rest
-    except msgspec.ValidationError:
+    except _MISFITS:
         pass
-    base: dict[str, Any] = {name: known[name] for name in ("role", "content") if name in known}
-    if not isinstance(base.get("role", ""), str):
-        base["role"] = ""
-    if not isinstance(base.get("content", ""), str | list | None):
-        base["content"] = ""
+    base: dict[str, Any] = {name: "" for name in ("role", "content") if name in known}
     for name, item in known.items():
         try:
             msgspec.convert({**base, name: item}, kind, str_keys=True)
-        except msgspec.ValidationError:
+        except _MISFITS:
             rest[name] = item
         else:
             base[name] = item

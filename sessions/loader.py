@@ -27,12 +27,9 @@ import msgspec
 
 from sessions import lines
 from sessions.lines import METADATA_PREFIX, UNREADABLE_ERRORS, LineError, is_complete, own_state
-from sessions.record import NoteKind, Outcome, Record, note
+from sessions.record import MAX_SEQ, NoteKind, Outcome, Record, note
 
 CHUNK_BYTES = 512 * 1024
-
-MAX_SEQ = 2**53
-"""Numbers from here on are not believed: readers in other languages cannot tell them apart."""
 
 _BLANK = b" \t\r\0"
 _BOM = b"\xef\xbb\xbf"

@@ -77,7 +77,7 @@ class LogFiles:
         session.unindexed = migrated or damaged
         if session.state.epoch < self.directory.epoch:
             # Power may have taken rows a reader has seen: their numbers are not given out again.
-            session.next_seq = session.last_seq + 1 + SEQ_SKIP
+            session.next_seq += SEQ_SKIP
             session.state = msgspec.structs.replace(session.state, epoch=self.directory.epoch)
             session.metadata_due = True
         return session
@@ -123,8 +123,9 @@ class LogFiles:
         session = Session(key, push=key.channel in self._push)
         value = found.metadata or {}
         inner = value.get("metadata")
-        metadata = dict(inner) if isinstance(inner, dict) else {}
-        state = read_state(metadata.pop("parley", None))
+        inner = inner if isinstance(inner, dict) else {}
+        metadata = {name: item for name, item in inner.items() if name != "parley"}
+        state = read_state(inner.get("parley"))
         last = found.records[-1] if found.records else None
         if not state.log:
             # Every metadata line was lost: rows say what they settle, but not what was delivered.
@@ -244,13 +245,15 @@ class LogFiles:
     ) -> tuple[Rewritten, list[Record]]:
         """Leaves out what `cut` moves to the archive and what says nothing any more.
 
-        Order: archive, durable; new file, durable; rename; directory. Until the rename the old
-        file is complete, after it the new one is; rows in both places have the same numbers.
+        Order: old file, durable; archive, durable; new file, durable; rename; directory. Until the
+        rename the old file is complete, after it the new one is; rows in both places have the same
+        numbers.
         """
         path: Path = session.file.path
         rows = session.records
         raw = self._raw_rows(path, rows)
         if cut is not None:
+            self._make_durable(path)
             self._archive(session, rows[: cut.leaving], raw[: cut.leaving])
         closed = cap.closed_turns(rows)
         delivered = session.delivered_through
@@ -265,6 +268,17 @@ class LogFiles:
         kept_rows = [rows[index] for index in kept]
         rewritten = self._install(session, state, kept_rows, [raw[index] for index in kept])
         return rewritten, kept_rows
+
+    @staticmethod
+    def _make_durable(path: Path) -> None:
+        """An archive that outlives rows of its log would keep those that get their numbers out."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            disk.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        disk.sync_directory(path.parent)
+        disk.sync_directory(path.parent.parent)
 
     @staticmethod
     def _raw_rows(path: Path, rows: Sequence[Record]) -> list[bytes]:
@@ -371,8 +385,8 @@ class LogFiles:
             rows = session.records if session else []
             archived = session.state.archived.seq if session else 0
             return self.combine(key, rows, archived, after, before, limit)
-        except IsADirectoryError as error:
-            raise SessionUnreadable(path, "it is a directory") from error
+        except OSError as error:
+            raise SessionUnreadable(path, error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
 
@@ -421,6 +435,8 @@ class LogFiles:
             descriptor = disk.open_read(path)
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise SessionUnreadable(path, error.strerror or str(error)) from error
         try:
             size = os.fstat(descriptor).st_size
             if after is None:
@@ -432,6 +448,8 @@ class LogFiles:
             if after is None:
                 return rows[-limit:]
             return [row for row in rows if row.seq > after][:limit]
+        except OSError as error:
+            raise SessionUnreadable(path, error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
 

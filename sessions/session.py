@@ -20,7 +20,7 @@ from sessions import clock, lines, tokens
 from sessions.errors import MessageConflict
 from sessions.history import scrub
 from sessions.key import SessionKey
-from sessions.record import NoteKind, Record
+from sessions.record import MAX_SEQ, NoteKind, Record
 
 VERSION = 1
 SEQ_SKIP = 1_000
@@ -243,7 +243,7 @@ class Session:
             if record.id is not None and record.role == "user":
                 twin = first.setdefault(record.id, record)
                 if twin is not record:
-                    if twin.content != record.content:
+                    if (twin.content, twin.media) != (record.content, record.media):
                         raise MessageConflict(self.key, record.id, twin.seq)
                     duplicates[record.id] = twin.seq
                     continue
@@ -321,7 +321,8 @@ class Session:
                 self._add_usage(record)
             if record.note is not None:
                 if record.note.get("kind") == NoteKind.DELIVERED:
-                    self.undelivered.pop(record.note.get("seq", 0), None)
+                    delivered = record.note.get("seq")
+                    self.undelivered.pop(delivered if isinstance(delivered, int) else 0, None)
                 visible -= record.is_note and seq > archived
             if self._push and record.is_reply:
                 self.undelivered[seq] = record
@@ -356,6 +357,9 @@ class Session:
         settled, delivered = self.state.settled_through, self.state.delivered_through
         self.unsettled = {s: row for s, row in self.unsettled.items() if s > settled}
         self.undelivered = {s: row for s, row in self.undelivered.items() if s > delivered}
+        # A mark above the last row proves that rows are gone: their numbers have been seen.
+        marks = (settled, delivered, self.state.consolidated.seq, self.state.archived.seq)
+        self.next_seq = max(self.last_seq, *(seq for seq in marks if seq < MAX_SEQ)) + 1
 
     def become(self, other: Session) -> None:
         """Takes over what was read anew; whoever holds this session sees it."""
@@ -378,15 +382,19 @@ class Session:
         archived = self.state.archived.seq
         self.visible = sum(1 for row in records if row.seq > archived and not row.is_note)
 
-    def view(self) -> list[Record]:
-        """Rows of the live file the model has not left behind.
+    def view(self, limit: int | None = None) -> list[Record]:
+        """Rows of the live file the model has not left behind; with a limit the last of them.
 
-        A message that waited while the offset moved past it belongs to what comes after.
+        A message that waited while the offset moved past it belongs to what comes after, and what
+        is still to be answered is never left out.
         """
-        offset = self.state.consolidated.seq
-        rows = self.records[self.position(offset) :]
-        waited = {seq for row in rows if row.settles for seq in row.settles if seq <= offset}
-        waited.update(seq for seq in self.unsettled if seq <= offset)
+        start = self.position(self.state.consolidated.seq)
+        if limit is not None:
+            start = max(start, len(self.records) - limit)
+        rows = self.records[start:]
+        first = rows[0].seq if rows else self.last_seq + 1
+        waited = {seq for row in rows if row.settles for seq in row.settles if seq < first}
+        waited.update(seq for seq in self.unsettled if seq < first)
         carried = [row for seq in sorted(waited) if (row := self.record(seq)) is not None]
         return [*carried, *rows]
 

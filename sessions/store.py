@@ -212,7 +212,10 @@ class SessionCatalog(Protocol):
         """Makes the model see the ended conversation `key#n` again, from the next message on."""
 
     async def model_rows(self, key: SessionKey, limit: int) -> Sequence[Record]:
-        """Rows the model may see: those of restored conversations, then those since the offset."""
+        """Rows the model may see: those of restored conversations, then those since the offset.
+
+        The last `limit` of each, so that a turn costs the same whatever the length of the log.
+        """
 
     async def archive(self, key: SessionKey) -> Session: ...
 

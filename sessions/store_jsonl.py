@@ -816,7 +816,7 @@ class JsonlStore:
         for first, last in session.state.continues:
             page = await self.read(key, before=last + 1, limit=limit)
             earlier += [row for row in page.records if row.seq > first]
-        return [*earlier[-limit:], *session.view()]
+        return [*earlier[-limit:], *session.view(limit)]
 
     async def delete(self, key: SessionKey) -> bool:
         if key.conversation is not None:

@@ -261,7 +261,7 @@ class MemoryStore:
             for row in session.records
             if first < row.seq <= last
         ]
-        return [*earlier[-limit:], *session.view()]
+        return [*earlier[-limit:], *session.view(limit)]
 
     async def delete(self, key: SessionKey) -> bool:
         if key.conversation is not None:

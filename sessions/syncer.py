@@ -19,7 +19,6 @@ import asyncio
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -68,7 +67,8 @@ class LogFile:
         """Written to since it was last considered for closing."""
         self.writing = False
         """A thread is writing to it: it must stay open."""
-        self.waits: deque[tuple[int, Callable[[OSError | None], None]]] = deque()
+        # A list, because an empty deque is larger than the rest of a short session's file.
+        self.waits: list[tuple[int, Callable[[OSError | None], None]]] = []
 
 
 class Syncer:
@@ -303,13 +303,15 @@ class Syncer:
     def _release(self, file: LogFile) -> None:
         """Tells those whose bytes are durable, in the order they wrote."""
         while file.waits and (self.failure is not None or file.waits[0][0] <= file.synced):
-            _, then = file.waits.popleft()
+            _, then = file.waits.pop(0)
             then(self.failure)
 
 
 def _sync_file(file: LogFile) -> None:
-    if file.descriptor >= 0:
-        disk.fdatasync(file.descriptor)
+    # Looked at once: the event loop may give it up at any moment, but only this thread closes it.
+    kept = file.descriptor
+    if kept >= 0:
+        disk.fdatasync(kept)
         return
     try:
         descriptor = disk.open_read(file.path)

@@ -591,6 +591,16 @@ async def test_a_message_that_waited_belongs_to_the_next_conversation(store: Ses
     assert [row.text for row in await store.model_rows(KEY, 100)] == ["still here?", "Yes."]
 
 
+async def test_what_the_model_may_see_is_bounded(store: SessionStore) -> None:
+    """However long the log, only its end is given; what waits for an answer always is."""
+    await store.append(KEY, [user("still waiting", id="w")])
+    for number in range(20):
+        await exchange(store, KEY, number)
+    seen = [row.text for row in await store.model_rows(KEY, 4)]
+
+    assert seen == ["still waiting", "question 18", "answer 18", "question 19", "answer 19"]
+
+
 async def test_numbers_go_on_through_conversations(store: SessionStore) -> None:
     """No command makes a number come again."""
     await exchange(store, KEY, 1)

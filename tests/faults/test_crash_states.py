@@ -16,7 +16,6 @@ import pytest
 
 from sessions import directory, loader, store_jsonl
 from sessions.errors import SessionNotFound
-from sessions.key import SessionKey
 from sessions.record import NoteKind, Outcome, Record, closing, note, user
 from sessions.session import END, Patch
 from sessions.store_jsonl import JsonlStore
@@ -108,9 +107,7 @@ class Script:
         draft = closing("started anew", {asked.seq: Outcome.COMMAND}, command=True)
         appended = await self.store.new_conversation(CHAT, draft)
         rows = (*self.known.rows, *map(plain, appended.records))
-        self.note(
-            rows=rows, offset=rows[-1][0], title="", conversation=self.known.conversation + 1
-        )
+        self.note(rows=rows, offset=rows[-1][0], title="", conversation=self.known.conversation + 1)
         await idle(self.store)
 
     async def flush(self) -> None:
@@ -156,6 +153,19 @@ async def grow_over_the_cap(script: Script) -> None:
             await script.update(Patch(consolidated=5))
 
 
+async def cut_through_a_turn(script: Script) -> None:
+    """Nothing is ever settled: at twice the cap rows are archived that stay in the log too."""
+    await script.append(user("held", id="held"))
+    call = [{"id": "c1", "type": "function", "function": {"name": "find"}}]
+    await script.append(Record("assistant", "", tool_calls=call, turn="t"))
+    await script.update(Patch(consolidated=1))
+    for number in range(1, 4):
+        await script.turn(number)
+    await script.append(Record("tool", "found", tool_call_id="c1", turn="t"))
+    for number in range(4, 6):
+        await script.turn(number)
+
+
 async def leave_garbage(script: Script) -> None:
     await script.turn(1)
     await script.update(Patch(consolidated=1))
@@ -193,6 +203,7 @@ SCRIPTS: dict[str, tuple[Callable[[Script], Awaitable[None]], int]] = {
     "append": (append, 0),
     "update": (update, 0),
     "cap": (grow_over_the_cap, 8),
+    "forced cap": (cut_through_a_turn, 4),
     "garbage": (leave_garbage, 0),
     "new": (start_anew, 0),
     "flush": (flush_in_between, 0),
@@ -350,7 +361,7 @@ async def check_all(
     legacy: str | None = None,
 ) -> int:
     count = 0
-    for count, crash in enumerate(crashes, 1):  # noqa: B007 - it is returned
+    for count, crash in enumerate(crashes, 1):
         root = path / str(count)
         crash.lay_out(root)
         check = Check(
@@ -448,7 +459,7 @@ async def test_repair(
     assert await check_all(states, tmp_path, "interval", lossy=False) > 3
     for number in range(1, len(states) + 1):
         aside = (tmp_path / str(number) / "data" / "quarantine").iterdir()
-        assert sorted(len(file.read_bytes()) for file in aside)[0] == len(b'{"role":"us')
+        assert min(len(file.read_bytes()) for file in aside) == len(b'{"role":"us')
 
 
 @pytest.mark.parametrize("crashes", [process_deaths, power_losses])

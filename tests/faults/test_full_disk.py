@@ -75,7 +75,7 @@ async def test_a_refused_first_message_leaves_no_session(
 async def test_rows_that_could_not_be_taken_back_are_not_doubled(
     tmp_path: Path, faulty: FaultyDisk
 ) -> None:
-    """A whole row of a refused batch stays if it cannot be cut off; its repetition is a duplicate."""
+    """A whole row that could not be cut off stays; sent again, it is a duplicate."""
     async with opened(tmp_path) as store:
         await ask(store, CHAT, 1)
         faulty.room, faulty.cannot_truncate = 120, True
@@ -91,9 +91,7 @@ async def test_rows_that_could_not_be_taken_back_are_not_doubled(
     assert [row.id for row in rows if row.role == "user"] == ["q1", "1", "2"]
 
 
-async def test_reads_do_not_wait_for_bytes_that_failed(
-    tmp_path: Path, faulty: FaultyDisk
-) -> None:
+async def test_reads_do_not_wait_for_bytes_that_failed(tmp_path: Path, faulty: FaultyDisk) -> None:
     """In turn mode a reader waits for rows to be durable, never for a refused batch."""
     async with opened(tmp_path, sync="turn") as store:
         last = await ask(store, CHAT, 1)

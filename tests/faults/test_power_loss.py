@@ -2,18 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import pytest
 
 from sessions import directory
-from sessions.errors import StoreUnavailable
+from sessions.errors import SessionNotFound, StoreUnavailable
 from sessions.record import user
 from sessions.session import SEQ_SKIP
 from sessions.store_jsonl import JsonlStore
 from tests.support.faulty_disk import FaultyDisk
-from tests.support.recorded_disk import Recording, everything_unsynced_lost
-from tests.support.stores import CHAT, OTHER, abandon, ask, doomed, opened, rows_of
+from tests.support.recorded_disk import Recording, everything_unsynced_lost, power_losses
+from tests.support.stores import (
+    CHAT,
+    OTHER,
+    abandon,
+    ask,
+    doomed,
+    idle,
+    never_wait_for_the_disk,
+    opened,
+    rows_of,
+)
 
 
 def restart_the_machine(monkeypatch: pytest.MonkeyPatch, number: int = 1) -> None:
@@ -34,8 +45,8 @@ async def test_an_old_cursor_finds_what_is_appended_after_a_loss(
         async with doomed(tmp_path / "disk" / "data", sync_seconds=3600) as store:
             await store.append(CHAT, [user("kept")])
             await store.flush()
-            for number in range(5):
-                seen = await ask(store, CHAT, number)
+            await ask(store, CHAT, 1)
+            seen = await ask(store, CHAT, 2)
     path = lose_power(recording, tmp_path / "later")
     restart_the_machine(monkeypatch)
     async with opened(path) as store:
@@ -89,8 +100,8 @@ async def test_a_session_skips_even_if_it_is_touched_much_later(
 ) -> None:
     """The loss is remembered per session: clean restarts in between change nothing."""
     async with doomed(tmp_path) as store:
-        for key in (CHAT, OTHER):
-            last = await ask(store, key, 1)
+        await ask(store, CHAT, 1)
+        last = await ask(store, OTHER, 1)
     restart_the_machine(monkeypatch)
     async with opened(tmp_path) as store:
         await store.append(CHAT, [user("touched at once")])
@@ -160,10 +171,8 @@ async def test_a_failed_sync_counts_as_a_loss(
     await store.open()
     last = await ask(store, CHAT, 1)
     faulty.fail_every_sync()
-    try:
+    with contextlib.suppress(StoreUnavailable):
         await store.append(CHAT, [user("unsynced")])
-    except StoreUnavailable:
-        pass
     await store.flush()
     await abandon(store)
     faulty.heal()
@@ -171,3 +180,38 @@ async def test_a_failed_sync_counts_as_a_loss(
         [record] = (await store.append(CHAT, [user("next")])).records
 
     assert record.seq > last + SEQ_SKIP
+
+
+async def test_an_archive_that_outlived_its_log_costs_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The archive is durable before the log it was cut from: what is appended later still stays."""
+    never_wait_for_the_disk(monkeypatch)
+    (tmp_path / "disk").mkdir()
+    with Recording(tmp_path / "disk") as recording:
+        async with doomed(tmp_path / "disk" / "data", sync_seconds=3600, file_cap=8) as store:
+            for number in range(4):
+                await ask(store, OTHER, number)
+                await idle(store)
+    restart_the_machine(monkeypatch)
+    archived = [
+        crash
+        for crash in power_losses(recording)
+        if any("archive" in name and data for name, data in crash.files.items())
+    ]
+    for number, crash in enumerate(archived):
+        crash.lay_out(tmp_path / str(number))
+        async with doomed(tmp_path / str(number) / "data", file_cap=8) as store:
+            try:
+                left = await rows_of(store, OTHER)
+            except SessionNotFound:
+                left = []
+            for turn in range(10, 30):
+                await ask(store, OTHER, turn)
+                await idle(store)
+            rows = await rows_of(store, OTHER)
+
+        assert rows[: len(left)] == left, crash.what
+        texts = [f"{what} {turn}" for turn in range(10, 30) for what in ("question", "answer")]
+        assert [row.text for row in rows[len(left) :]] == texts, crash.what
+    assert archived

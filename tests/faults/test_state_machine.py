@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,6 @@ from hypothesis.stateful import (
     RuleBasedStateMachine,
     initialize,
     invariant,
-    precondition,
     rule,
     run_state_machine_as_test,
 )
@@ -42,6 +42,8 @@ TEXTS = ["red", "green", "blue é 💡", "x" * 400]
 keys = st.sampled_from(KEYS)
 texts = st.sampled_from(TEXTS)
 ids = st.integers(0, 40).map(str)
+# What a rule chooses from is not known when it is drawn: a number stands for the choice.
+picks = st.integers(0, 255)
 
 
 @dataclass
@@ -84,7 +86,7 @@ class StoreMachine(RuleBasedStateMachine):
         self.runner = asyncio.Runner()
         self.path = self.root / str(next(self.numbers))
         self.models: dict[SessionKey, Model] = {}
-        self.read_only = False
+        self.read_only = self.slow = False
         self.turns = itertools.count()
         self.options: dict[str, Any] = {}
         self.store: JsonlStore
@@ -103,16 +105,19 @@ class StoreMachine(RuleBasedStateMachine):
         cap=st.sampled_from([0, 4, 12]),
         cache_bytes=st.sampled_from([1, 1 << 20]),
         open_files=st.sampled_from([1, 8]),
+        slow=st.booleans(),
     )
     def start(self, **options: Any) -> None:
-        cap = options.pop("cap")
-        self.options = {"sync_seconds": 0.001, "file_cap": cap, **options}
+        cap, self.slow = options.pop("cap"), options.pop("slow")
+        self.options = {"sync_seconds": 3600, "file_cap": cap, **options}
         self.open()
 
     def open(self) -> None:
         self.store = JsonlStore(self.path, **self.options)
         self.run(self.store.open())
         self.read_only = False
+        # Writes then go through a thread.
+        self.store._slow_until = math.inf if self.slow else 0.0
 
     def teardown(self) -> None:
         self.disk.heal()
@@ -138,16 +143,16 @@ class StoreMachine(RuleBasedStateMachine):
             model.doubtful += drafts
             return []
         self.models.setdefault(key, model)
-        assert not self.read_only, "a read-only store acknowledged"
+        assert not (self.read_only and appended.records), "a read-only store acknowledged"
         self.check_appended(model, drafts, appended)
         model.rows += appended.records
         return appended.records
 
-    def check_appended(
-        self, model: Model, drafts: Sequence[Record], appended: Appended
-    ) -> None:
+    def check_appended(self, model: Model, drafts: Sequence[Record], appended: Appended) -> None:
         last = model.rows[-1].seq if model.rows else 0
-        known = {draft.id: row.seq for draft in drafts if draft.id and (row := model.find(draft.id))}
+        known = {
+            draft.id: row.seq for draft in drafts if draft.id and (row := model.find(draft.id))
+        }
         for draft_id, seq in known.items():
             assert appended.duplicates[str(draft_id)] == seq, "a message was taken twice"
         new = [row.content for row in appended.records]
@@ -173,12 +178,11 @@ class StoreMachine(RuleBasedStateMachine):
     def existing(self) -> list[SessionKey]:
         return [key for key, model in self.models.items() if model.rows]
 
-    @precondition(lambda self: self.existing())
-    @rule(data=st.data(), text=texts)
-    def close_a_turn(self, data: st.DataObject, text: str) -> None:
-        key = data.draw(st.sampled_from(self.existing()))
-        pending = self.models[key].pending
-        chosen = data.draw(st.lists(st.sampled_from(pending), unique=True)) if pending else []
+    @rule(key=keys, pick=picks, text=texts)
+    def close_a_turn(self, key: SessionKey, pick: int, text: str) -> None:
+        if key not in self.existing():
+            return
+        chosen = [seq for at, seq in enumerate(self.models[key].pending) if pick >> at % 8 & 1]
         turn = f"t{next(self.turns)}"
         call = Record("assistant", "", tool_calls=[{"id": turn, "function": {}}], turn=turn)
         result = Record("tool", "done", tool_call_id=turn, turn=turn)
@@ -186,13 +190,12 @@ class StoreMachine(RuleBasedStateMachine):
         self.append(key, [result])
         self.append(key, [answer(*chosen, text=text, turn=turn, usage={"output": 1})])
 
-    @precondition(lambda self: any(model.undelivered for model in self.models.values()))
-    @rule(data=st.data())
-    def deliver(self, data: st.DataObject) -> None:
-        keys = [key for key, model in self.models.items() if model.undelivered]
-        key = data.draw(st.sampled_from(keys))
-        seq = data.draw(st.sampled_from(self.models[key].undelivered))
-        self.append(key, [note(NoteKind.DELIVERED, seq=seq)])
+    @rule(key=keys, pick=picks)
+    def deliver(self, key: SessionKey, pick: int) -> None:
+        undelivered = self.models.get(key, Model()).undelivered
+        if undelivered:
+            seq = undelivered[pick % len(undelivered)]
+            self.append(key, [note(NoteKind.DELIVERED, seq=seq)])
 
     @rule(key=keys)
     def speak_to_nobody(self, key: SessionKey) -> None:
@@ -202,21 +205,21 @@ class StoreMachine(RuleBasedStateMachine):
 
     # -- metadata -------------------------------------------------------------------------------
 
-    @precondition(lambda self: self.existing() and not self.read_only)
-    @rule(data=st.data(), title=st.sampled_from(["a", "b" * 300]), move=st.booleans())
-    def update(self, data: st.DataObject, title: str, move: bool) -> None:
-        key = data.draw(st.sampled_from(self.existing()))
+    @rule(key=keys, pick=picks, title=st.sampled_from(["a", "b" * 300]), move=st.booleans())
+    def update(self, key: SessionKey, pick: int, title: str, move: bool) -> None:
+        if key not in self.existing() or self.read_only:
+            return
         model = self.models[key]
         seqs = [row.seq for row in model.rows]
-        offset = data.draw(st.sampled_from(seqs)) if move else model.offset
+        offset = seqs[pick % len(seqs)] if move else model.offset
         patch = Patch(title=title, consolidated=offset) if move else Patch(title=title)
         self.run(self.store.update(key, patch))
         model.title, model.offset = title, offset
 
-    @precondition(lambda self: self.existing() and not self.read_only)
-    @rule(data=st.data())
-    def start_anew(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(self.existing()))
+    @rule(key=keys)
+    def start_anew(self, key: SessionKey) -> None:
+        if key not in self.existing() or self.read_only:
+            return
         model = self.models[key]
         draft = closing("anew", dict.fromkeys(model.pending, Outcome.COMMAND), command=True)
         records = self.follow(key, [draft], lambda: self.store.new_conversation(key, draft))
@@ -224,13 +227,11 @@ class StoreMachine(RuleBasedStateMachine):
             model.title, model.offset = "", records[0].seq
             model.conversation += 1
 
-    @precondition(lambda self: self.existing())
-    @rule(data=st.data())
-    def delete(self, data: st.DataObject) -> None:
-        key = data.draw(st.sampled_from(self.existing()))
-
-        assert self.run(self.store.delete(key))
-        del self.models[key]
+    @rule(key=keys)
+    def delete(self, key: SessionKey) -> None:
+        if key in self.existing():
+            assert self.run(self.store.delete(key))
+            del self.models[key]
 
     # -- memory, restarts, faults -----------------------------------------------------------------
 
@@ -259,7 +260,6 @@ class StoreMachine(RuleBasedStateMachine):
         self.disk.heal()
         self.open()
 
-    @precondition(lambda self: not self.read_only)
     @rule(
         key=keys,
         text=texts,
@@ -271,7 +271,7 @@ class StoreMachine(RuleBasedStateMachine):
         self, key: SessionKey, text: str, room: int, cannot_truncate: bool, closes: bool
     ) -> None:
         """The disk is full for one append. Nothing of it stays, or it is acknowledged."""
-        if closes and key not in self.models:
+        if self.read_only or (closes and key not in self.models):
             return
         drafts = [answer(text=text)] if closes else [user(text), user(text, id="full")]
         if not closes and (known := self.models.get(key, Model()).find("full")):
@@ -285,10 +285,10 @@ class StoreMachine(RuleBasedStateMachine):
         finally:
             self.disk.heal()
 
-    @precondition(lambda self: not self.read_only and self.existing())
-    @rule(data=st.data(), text=texts)
-    def fail_to_sync(self, data: st.DataObject, text: str) -> None:
-        key = data.draw(st.sampled_from(self.existing()))
+    @rule(key=keys, text=texts)
+    def fail_to_sync(self, key: SessionKey, text: str) -> None:
+        if self.read_only or key not in self.existing():
+            return
         self.disk.fail_every_sync()
         try:
             appended = self.run(self.store.append(key, [user(text)]))
@@ -310,6 +310,7 @@ class StoreMachine(RuleBasedStateMachine):
         model = self.models.get(key)
         if model is None or not model.doubtful:
             return
+        self.run(self.store.invalidate(key))
         try:
             found = self.run(self.store.read(key, after=0, limit=10_000)).records
         except SessionNotFound:
@@ -323,6 +324,7 @@ class StoreMachine(RuleBasedStateMachine):
                     model.doubtful.remove(match[0])
                 model.rows.append(row)
         model.rows.sort(key=lambda row: row.seq)
+        model.doubtful.clear()
         if not model.rows and not found:
             self.models.pop(key)
 
@@ -397,7 +399,7 @@ def test_any_sequence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run_state_machine_as_test(
         StoreMachine,
         settings=settings(
-            max_examples=60,
+            max_examples=100,
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

@@ -10,7 +10,10 @@ from typing import Any
 
 import pytest
 
-from sessions import disk, store_jsonl
+from sessions import disk
+
+RESERVE_BYTES = 4096
+"""What giving up the reserve makes room for."""
 
 
 class FaultyDisk:
@@ -46,13 +49,13 @@ class FaultyDisk:
 
     def _ftruncate(self, descriptor: int, size: int) -> None:
         if self.cannot_truncate:
-            raise OSError(errno.EIO, os.strerror(errno.EIO))
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
         self._real["ftruncate"](descriptor, size)
 
     def _unlink(self, path: str) -> None:
         self._real["unlink"](path)
         if self.room is not None and os.path.basename(path) == "ballast":
-            self.room += store_jsonl.BALLAST_BYTES
+            self.room += RESERVE_BYTES
 
     def _fdatasync(self, descriptor: int) -> None:
         self._count_sync()

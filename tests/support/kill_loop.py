@@ -1,6 +1,6 @@
 """Kills a writing process again and again, and looks each time for what it acknowledged.
 
-    python -m tests.support.kill_loop --kills 200
+python -m tests.support.kill_loop --kills 200
 """
 
 from __future__ import annotations

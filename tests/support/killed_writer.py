@@ -63,7 +63,7 @@ class Writer:
 
     def message(self) -> Record:
         name = next(self.names)
-        padding = "é" * self.chance.choice([0, 10, 3_000])
+        padding = "é" * self.chance.choice([0, 0, 10, 3_000, 20_000])
         return user(f"{name} {padding}", id=name)
 
     async def turn(self) -> None:

@@ -64,7 +64,10 @@ class Recording:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         for name, function in self._real.items():
             setattr(disk, name, function)
@@ -173,9 +176,7 @@ class Recording:
         if path.name == ".lock":
             name = self._name(path)
             if name not in self._names:
-                self._add(
-                    Operation("create", name, self._know(os.fstat(descriptor).st_ino, name))
-                )
+                self._add(Operation("create", name, self._know(os.fstat(descriptor).st_ino, name)))
             inode = self._names[name]
             self._add(Operation("write", inode=inode, data=path.read_bytes()))
             return inode
@@ -283,9 +284,7 @@ class _Model:
             self.entries[name] = None if data is None else -1 - number
             if data is not None:
                 self.files[-1 - number] = _File(data)
-        self._initial = {
-            name: inode for name, inode in self.entries.items() if inode is not None
-        }
+        self._initial = {name: inode for name, inode in self.entries.items() if inode is not None}
         self._numbers: dict[int, int] = {}
         # Files that were there before have numbers of the recording too, in the same order.
         for number, name in enumerate(self._initial, 1):
@@ -347,9 +346,7 @@ class _Model:
 
     def unsynced(self) -> list[int]:
         reachable = set(self.names(self.pending).values())
-        return [
-            inode for inode, file in self.files.items() if file.changes and inode in reachable
-        ]
+        return [inode for inode, file in self.files.items() if file.changes and inode in reachable]
 
 
 def _after(names: dict[str, int | None], entries: Iterable[_Entry]) -> dict[str, int | None]:
@@ -408,9 +405,7 @@ def _each_moment(
             yield Crash(files, acknowledged, coming, f"{number} {operation.kind}: {what}")
 
 
-def _death(
-    model: _Model, operation: Operation
-) -> Iterator[tuple[str, dict[str, bytes | None]]]:
+def _death(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, bytes | None]]]:
     if operation.kind == "write":
         inode = model._file(operation.inode)
         for torn in cuts(operation.data):
@@ -427,7 +422,10 @@ def _loss(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, 
         shown = f"{len(entries)} of {len(model.pending)} entries"
         yield f"kept, {shown}", model.content(entries, lambda _, file: file.whole())
         yield f"dropped, {shown}", model.content(entries, lambda _, file: file.durable)
-        yield f"zeros, {shown}", model.content(entries, lambda _, file: _zeros(file, len(file.durable)))
+        yield (
+            f"zeros, {shown}",
+            model.content(entries, lambda _, file: _zeros(file, len(file.durable))),
+        )
     for inode in model.unsynced():
         file = model.files[inode]
         for torn in cuts(file.changes[-1].data):
@@ -464,4 +462,3 @@ def _subsets(entries: list[_Entry]) -> Iterator[list[_Entry]]:
     for entry in entries:
         yield [entry]
         yield [other for other in entries if other is not entry]
-
