@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sessions import lines, loader
+from sessions import lines, numbering
 from sessions.key import SessionKey
 from sessions.loader import Loaded, load
 from sessions.record import MAX_SEQ, NoteKind, Outcome, Record, closing, note, user
@@ -573,7 +573,7 @@ def brute_force(numbers: list[int]) -> int:
 @given(st.lists(st.integers(-1, 9) | st.just(MAX_SEQ), max_size=9))
 def test_longest_increasing_is_the_longest(numbers: list[int]) -> None:
     """No larger set of rows could have been believed."""
-    chain = loader._longest_increasing(numbers)
+    chain = numbering.longest_increasing(numbers)
 
     chosen = [numbers[index] for index in chain]
     assert chain == sorted(set(chain))
@@ -607,7 +607,7 @@ def test_order_of_many_rows_is_found_quickly(shape: str) -> None:
     }
     Counted.compared = 0
 
-    loader._longest_increasing([Counted(number) for number in shapes[shape]])
+    numbering.longest_increasing([Counted(number) for number in shapes[shape]])
 
     assert Counted.compared < count * 50
 
@@ -744,27 +744,21 @@ def test_offset_beyond_the_rows() -> None:
     assert found.offset_seq == 2
 
 
-def test_foreign_file() -> None:
-    """Rows without role or number are taken as they are; opaque lines are set aside, uncounted."""
+def test_a_peers_file() -> None:
+    """A peer's rows are numbered and never pending; lines that are no messages are set aside."""
     values: list[dict[str, Any]] = [
-        {"_type": "metadata", "created_at": TIME, "metadata": {}, "last_consolidated": 2},
+        {"_type": "metadata", "created_at": TIME, "metadata": {}, "last_consolidated": 1},
         {"_type": "provider_state", "state": {"x": 1}},
         {"role": "user", "content": "a"},
-        {"content": "no role"},
         {"state": 2, "_type": "provider_state"},
         {"role": "assistant", "content": "b"},
     ]
 
-    found = load(b"".join(map(as_peer, values)), foreign=True)
+    found = load(b"".join(map(as_peer, values)))
 
-    assert [(row.seq, row.role) for row in found.records] == [
-        (1, "user"),
-        (2, "system"),
-        (3, "assistant"),
-    ]
-    assert found.records[1].command
-    assert found.offset_seq == 2
-    assert [json.loads(damage.data) for damage in found.damage] == [values[1], values[4]]
+    assert [(row.seq, row.role) for row in found.records] == [(1, "user"), (2, "assistant")]
+    assert found.offset_seq == 1
+    assert [json.loads(damage.data) for damage in found.damage] == [values[1], values[3]]
     assert not waiting(found.records)
 
 
