@@ -64,8 +64,8 @@ class LogFiles:
         """
         path = self.directory.live_path(key)
         data = self._read(path)
-        migrated = data is None and self._migrate(key)
-        if migrated:
+        made = data is None and (self._migrate(key) or self._revive(key, path))
+        if made:
             data = self._read(path)
         if data is None:
             return None
@@ -74,7 +74,7 @@ class LogFiles:
         damaged = bool(found.damage) or not found.intact
         if damaged:
             self._mend(session, found)
-        session.unindexed = migrated or damaged
+        session.unindexed = made or damaged
         if session.state.epoch < self.directory.epoch:
             # Power may have taken rows a reader has seen: their numbers are not given out again.
             session.next_seq += SEQ_SKIP
@@ -118,6 +118,33 @@ class LogFiles:
         if source is None:
             return False
         return isinstance(migrate_file(self.directory, source, key), Migrated)
+
+    def _revive(self, key: SessionKey, path: Path) -> bool:
+        """An archive whose log is gone is still that chat, with its owner and its numbers."""
+        data = self._read(self.directory.archive_path(key))
+        rows = self.archived(key) if data else []
+        if data is None or not rows:
+            return False
+        session = self._session(key, path, loader.load(data), 0)
+        last = rows[-1].seq
+        session.state = msgspec.structs.replace(
+            session.state,
+            archived=self._account(key),
+            settled_through=last,
+            delivered_through=last,
+        )
+        session.restart([])
+        line, _ = session.metadata_line(
+            session.metadata, session.state, (), rows[-1].timestamp or session.updated_at
+        )
+        try:
+            disk.make_directory(path.parent)
+            rewritten = self._replace(path, line)
+            disk.close(rewritten.descriptor)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be repaired: {error.strerror}") from error
+        logger.bind(session=str(key), skipped=0, recovered=len(rows)).warning("session repaired")
+        return True
 
     def _session(self, key: SessionKey, path: Path, found: loader.Loaded, size: int) -> Session:
         session = Session(key, push=key.channel in self._push)
