@@ -14,7 +14,6 @@ import errno
 import functools
 import os
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -26,7 +25,7 @@ from loguru import logger
 
 from sessions import cap, clock, conversations, disk, lines
 from sessions.cache import Cache
-from sessions.directory import BALLAST_BYTES, DataDirectory
+from sessions.directory import DataDirectory
 from sessions.errors import (
     ConversationEnded,
     SessionError,
@@ -38,6 +37,7 @@ from sessions.index import Index
 from sessions.key import SessionKey
 from sessions.legacy import LegacyFiles
 from sessions.log_files import LogFiles, archived_after
+from sessions.log_writer import FileChanged, LogWriter
 from sessions.record import Record
 from sessions.session import Patch, Session, State
 from sessions.store import (
@@ -61,7 +61,6 @@ STORE_THREADS = 4
 SLOW_WRITE_SECONDS = 0.05
 QUIET_SECONDS = 60.0
 GARBAGE_BYTES = 64 * 1024
-FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _NO_DUPLICATES: dict[str, int] = {}
 
@@ -92,16 +91,13 @@ class JsonlStore:
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
-        # The first is closed first, unless it was used since it was last looked at.
-        self._open: deque[LogFile] = deque()
-        self._open_limit = open_files
-
+        self._open_files = open_files
         self._threads = ThreadPoolExecutor(STORE_THREADS, "parley-store")
         self._slow_until = 0.0
         self._closed = True
-        self._ballast = False
         self._ballast_at = 0.0
         self._syncer: Syncer
+        self._writer: LogWriter
         self._index: Index
 
     # -- life ---------------------------------------------------------------------------------
@@ -113,6 +109,7 @@ class JsonlStore:
             self.directory.path, self._sync, self._sync_seconds, on_failure=self._sync_failed
         )
         self._syncer.start()
+        self._writer = LogWriter(self.directory, self._syncer, self._open_files)
         self._index = Index(self.directory.index, self.directory.sessions, self._read_for_index)
         self._index.start()
         self._closed = False
@@ -132,8 +129,7 @@ class JsonlStore:
             await asyncio.wait(self._tasks)
         flushed = await self.flush()
         await self._index.close()
-        while self._open:
-            self._syncer.close_later(self._open.popleft().descriptor)
+        self._writer.close()
         await self._syncer.stop()
         if not flushed.failed and self._syncer.failure is None:
             await self._run(self._leave_clean)
@@ -264,9 +260,9 @@ class JsonlStore:
         file = self._writable(session)
         started = time.monotonic()
         try:
-            self._write(session, file, data, records)
+            self._writer.write(session, file, data, records)
         except StoreUnavailable:
-            self._undo_creation(session, file)
+            self._writer.undo_creation(session, file)
             raise
         if time.monotonic() - started > SLOW_WRITE_SECONDS:
             self._become_slow()
@@ -284,7 +280,7 @@ class JsonlStore:
         async def write() -> None:
             try:
                 started = time.monotonic()
-                await self._run(self._write, session, file, data, records)
+                await self._run(self._writer.write, session, file, data, records)
                 now = time.monotonic()
                 if now - started > SLOW_WRITE_SECONDS:
                     self._become_slow()
@@ -292,7 +288,7 @@ class JsonlStore:
                     self._slow_until = 0.0
                 self._follow(session, file, records, change, len(data))
             except StoreUnavailable:
-                self._undo_creation(session, file)
+                self._writer.undo_creation(session, file)
                 raise
             finally:
                 file.writing = False
@@ -357,10 +353,26 @@ class JsonlStore:
         else:
             self._publish(session, records)
         self._index.touch(session)
-        if not self._ballast:
+        if not self._writer.ballast:
             self._want_ballast()
         if self._wants_rewrite(session):
             self._start_rewrite(session)
+
+    def _writable(self, session: Session) -> LogFile:
+        try:
+            return self._writer.writable(session)
+        except FileChanged:
+            self._spawn(self.invalidate(session.key), "reload")
+            raise
+
+    def _want_ballast(self) -> None:
+        """Once a minute at most: the disk may still be full."""
+        if time.monotonic() >= self._ballast_at:
+            self._ballast_at = time.monotonic() + QUIET_SECONDS
+            self._spawn(self._lay_ballast(), "ballast")
+
+    async def _lay_ballast(self) -> None:
+        await self._run(self._writer.lay_ballast)
 
     def _publish(self, session: Session, records: Sequence[Record]) -> None:
         if not records:
@@ -379,143 +391,6 @@ class JsonlStore:
             await self._syncer.durable(session.file)
         except OSError as error:
             raise StoreReadOnly(f"a sync failed ({error.strerror})") from error
-
-    # -- the file of a session ----------------------------------------------------------------
-
-    def _writable(self, session: Session) -> LogFile:
-        file: LogFile | None = session.file
-        if file is None:
-            file = self._create_file(session)
-        elif file.descriptor < 0:
-            self._open_file(session, file)
-        file.used = True
-        return file
-
-    def _create_file(self, session: Session) -> LogFile:
-        path = self.directory.live_path(session.key)
-        file = LogFile(path, str(session.key), created=True)
-        try:
-            disk.make_directory(path.parent)
-            file.descriptor = disk.open_append(path)
-        except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be created: {error.strerror}") from error
-        self._keep_open(file)
-        if os.fstat(file.descriptor).st_size:
-            self._let_go(file)
-            self._spawn(self.invalidate(session.key), "reload")
-            raise StoreUnavailable(f"{path} was put there by another program")
-        return file
-
-    def _undo_creation(self, session: Session, file: LogFile) -> None:
-        """A refused first message leaves no session behind."""
-        if session.file is None:
-            self._let_go(file)
-            with contextlib.suppress(OSError):
-                disk.unlink(file.path)
-
-    def _open_file(self, session: Session, file: LogFile) -> None:
-        try:
-            file.descriptor = disk.open_append(file.path)
-        except OSError as error:
-            raise StoreUnavailable(f"{file.path} cannot be opened: {error.strerror}") from error
-        self._keep_open(file)
-        found = os.fstat(file.descriptor).st_size
-        if found != file.size:
-            self._let_go(file)
-            self._spawn(self.invalidate(session.key), "reload")
-            raise StoreUnavailable(
-                f"{file.path} was changed by another program: {found} bytes, not {file.size}"
-            )
-
-    def _let_go(self, file: LogFile) -> None:
-        """The descriptor is closed where nobody can be syncing it."""
-        if file.descriptor >= 0:
-            self._open.remove(file)
-            self._syncer.close_later(file.descriptor)
-            file.descriptor = -1
-
-    def _keep_open(self, file: LogFile) -> None:
-        self._open.append(file)
-        while len(self._open) > self._open_limit:
-            oldest = self._open.popleft()
-            if oldest.used or oldest.writing or oldest is file:
-                oldest.used = False
-                self._open.append(oldest)
-                if oldest.writing:
-                    break  # It is closed another time; a thread is writing to it.
-                continue
-            self._syncer.close_later(oldest.descriptor)
-            oldest.descriptor = -1
-
-    def _write(
-        self, session: Session, file: LogFile, data: bytes, records: Sequence[Record]
-    ) -> None:
-        """All of it or nothing. Raises StoreUnavailable."""
-        failure = self._try_write(session, file, data, len(records))
-        if failure in FULL_DISK and self._free_ballast(records):
-            failure = self._try_write(session, file, data, len(records))
-        if failure:
-            raise StoreUnavailable(os.strerror(failure))
-
-    def _try_write(self, session: Session, file: LogFile, data: bytes, count: int) -> int:
-        """The error number of a failed write, 0 if everything is in the file."""
-        whole = b"\n" + data if file.torn else data
-        written = 0
-        try:
-            written = disk.write(file.descriptor, whole)
-            if written == len(whole):
-                file.size += len(whole) - len(data)
-                return 0
-            failure = errno.ENOSPC
-        except OSError as error:
-            failure = error.errno or errno.EIO
-        try:
-            disk.ftruncate(file.descriptor, file.size)
-        except OSError:
-            # What is left is put aside when the file is read; the next line starts afresh. A
-            # whole row may be among it: its number must not be given out again.
-            file.torn = True
-            self._syncer.wrote(file, written)
-            session.next_seq += count
-            session.older_ids = None
-        return failure
-
-    def _want_ballast(self) -> None:
-        """Once a minute at most: the disk may still be full."""
-        if time.monotonic() >= self._ballast_at:
-            self._ballast_at = time.monotonic() + QUIET_SECONDS
-            self._spawn(self._lay_ballast(), "ballast")
-
-    async def _lay_ballast(self) -> None:
-        """A file that is given up when the disk is full, so that running turns can still close."""
-
-        def lay() -> None:
-            descriptor = disk.create(self.directory.ballast)
-            try:
-                os.posix_fallocate(descriptor, 0, BALLAST_BYTES)
-            except OSError:
-                disk.unlink(self.directory.ballast)
-                raise
-            finally:
-                disk.close(descriptor)
-
-        try:
-            await self._run(lay)
-            self._ballast = True
-        except OSError as error:
-            logger.bind(error=str(error)).warning("session ballast missing")
-
-    def _free_ballast(self, records: Sequence[Record]) -> bool:
-        """Only what ends a turn may use the reserve; new messages are refused instead."""
-        if not self._ballast or not any(row.role != "user" for row in records):
-            return False
-        self._ballast = False
-        try:
-            disk.unlink(self.directory.ballast)
-        except OSError:
-            return False
-        logger.warning("session disk full")
-        return True
 
     # -- rewriting ----------------------------------------------------------------------------
 
@@ -559,8 +434,8 @@ class JsonlStore:
         rewritten, rows = await self._run(self.files.rewrite, session, cut, state)
         file = LogFile(before.path, before.name, rewritten.size)
         file.descriptor = rewritten.descriptor
-        self._let_go(before)
-        self._keep_open(file)
+        self._writer.let_go(before)
+        self._writer.keep_open(file)
         session.file, session.state = file, state
         session.live_bytes, session.garbage = rewritten.size, 0
         session.replace_rows(rows)
@@ -641,7 +516,7 @@ class JsonlStore:
         await self._close_gate(session)
         try:
             if session.file is not None:
-                self._let_go(session.file)
+                self._writer.let_go(session.file)
             fresh = await self._run(self.files.load, key)
             if fresh is None:
                 session.retired = True
@@ -773,7 +648,7 @@ class JsonlStore:
             cached_sessions=len(self._cache),
             cached_bytes=self._cache.bytes,
             unsynced_bytes=self._syncer.unsynced_bytes,
-            open_files=len(self._open),
+            open_files=len(self._writer),
         )
 
     async def update(self, key: SessionKey, patch: Patch) -> Session:
@@ -829,7 +704,7 @@ class JsonlStore:
             if session.retired:
                 return False
             existed = await self._run(self.files.delete, key)
-            self._let_go(session.file)
+            self._writer.let_go(session.file)
             session.retired = True
             self._cache.drop(key)
             self._index.forget(str(key))

@@ -1041,7 +1041,7 @@ async def test_a_new_file_stays_open_when_all_others_are_in_use(tmp_path: Path) 
         for number in range(5):
             await store.append(SessionKey("websocket", str(number)), [user("hello")])
 
-        assert len(store._open) == 2
+        assert len(store._writer) == 2
 
 
 async def test_clean_is_written_only_once_a_predecessors_bytes_are_synced(

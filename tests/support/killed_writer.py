@@ -51,6 +51,8 @@ class Writer:
                 await self.rename()
             elif what < 0.15:
                 await self.start_anew()
+            # An append need not wait for anything; the other writers want their turn.
+            await asyncio.sleep(0)
 
     async def append(self, *drafts: Record) -> list[Record]:
         records = (await self.store.append(self.key, drafts)).records
@@ -99,7 +101,6 @@ async def main(directory: str, seed: str, generation: str, sync: str) -> None:
     async with asyncio.TaskGroup() as group:
         for key in KEYS:
             group.create_task(Writer(store, key, f"{generation}-{key.stem}", chance).run())
-        # The writers never wait for anything while the disk is quick, so each has its turn here.
 
 
 if __name__ == "__main__":
