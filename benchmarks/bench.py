@@ -17,9 +17,11 @@ class Sizes:
     """Messages of a long session."""
     short: int = 10
     bursts: int = 20
-    """Sessions that are appended to or loaded in each round."""
+    """Sessions that are appended to in each round."""
     turns: int = 5
     """Turns appended to each of them in a round."""
+    loads: int = 8
+    """Sessions that are loaded in each round."""
     listed: int = 10_000
     many: int = 100_000
     stall_sessions: int = 40
@@ -32,6 +34,7 @@ QUICK = Sizes(
     long=40,
     bursts=3,
     turns=2,
+    loads=2,
     listed=60,
     many=80,
     stall_sessions=4,

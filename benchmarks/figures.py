@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 
 WIDTH = 100
+_SCALES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class Figure:
     row: str
     title: str
     unit: str
-    """`s` or `×`."""
+    """`s`, `KB` or nothing."""
     ours: float
     other: float | None = None
     """What ours is compared with; None if that was not measured."""
@@ -117,10 +118,9 @@ def _cells(figure: Figure) -> list[str]:
 
 def _quantity(number: float, unit: str) -> str:
     if unit != "s":
-        return f"{number:.3g} {unit}".strip()
-    for scale, name in ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs")):
-        if number >= scale:
-            break
+        shown = f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
+        return f"{shown} {unit}".strip()
+    scale, name = next((pair for pair in _SCALES if number >= pair[0]), _SCALES[-1])
     value = number / scale
     return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
 

@@ -33,7 +33,15 @@ def install() -> Path:
         venv.create(ENVIRONMENT, clear=True, with_pip=True)
         # Bytecode is compiled now: where it is not written at run time, imports would be slower.
         quiet = ["--disable-pip-version-check", "--no-input", "-qq", "--progress-bar", "off"]
-        command = [python, "-m", "pip", "install", *quiet, "--compile", f"nanobot-ai=={VERSION}"]
+        command = [
+            str(python),
+            "-m",
+            "pip",
+            "install",
+            *quiet,
+            "--compile",
+            f"nanobot-ai=={VERSION}",
+        ]
         if subprocess.run(command, check=False).returncode:
             raise PeerFailed(f"nanobot-ai {VERSION} cannot be installed; see above")
         done.touch()

@@ -7,13 +7,17 @@ as someone refers to them.
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from loguru import logger
-from nanobot.session.manager import Session, SessionManager
+from nanobot.session.manager import (  # type: ignore[import-not-found]  # not in our environment
+    Session,
+    SessionManager,
+)
 
 
 class Worker:
@@ -40,14 +44,14 @@ class Worker:
 
     def persist(self, turns: int, texts: list[str]) -> float:
         """Seconds per turn: two messages and a save, on every session held."""
-        total = 0.0
+        times = []
         for session in self.held:
             self._turn(session, texts)
             started = time.perf_counter()
             for _ in range(turns):
                 self._turn(session, texts)
-            total += time.perf_counter() - started
-        return total / turns / len(self.held)
+            times.append((time.perf_counter() - started) / turns)
+        return statistics.median(times)
 
     def _turn(self, session: Session, texts: list[str]) -> None:
         session.add_message("user", texts[0])
@@ -56,18 +60,17 @@ class Worker:
 
     def load(self, prefix: str, numbers: list[int]) -> float:
         """Seconds per load of a session that is not in memory."""
-        total = 0.0
+        times = []
         for number in numbers:
             key = f"{prefix}:{number}"
             self.manager.invalidate(key)
             started = time.perf_counter()
             session = self.manager.get_or_create(key)
-            total += time.perf_counter() - started
+            times.append(time.perf_counter() - started)
             assert session.messages
-            del session
-        return total / len(numbers)
+        return statistics.median(times)
 
-    def list(self) -> float:
+    def list_all(self) -> float:
         started = time.perf_counter()
         found = self.manager.list_sessions()
         seconds = time.perf_counter() - started

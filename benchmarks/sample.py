@@ -90,5 +90,3 @@ async def quiet(store: JsonlStore) -> None:
     """Waits until neither the sync thread nor the index has anything to do."""
     await store.flush()
     await indexed(store)
-
-

@@ -24,7 +24,7 @@ import msgspec
 from loguru import logger
 from rich.console import Console
 
-from benchmarks import life, reading, writing
+from benchmarks import crash, life, reading, writing
 from benchmarks.bench import QUICK, Bench, Sizes
 from benchmarks.figures import WIDTH, Figure, show
 from benchmarks.peer import VERSION, Peer, PeerFailed, install
@@ -43,6 +43,7 @@ BENCHMARKS: dict[Callable[[Bench], Awaitable[list[Figure]]], tuple[str, ...]] = 
     life.shutdown: ("shutdown",),
     life.memory: ("memory-2000", "memory-10"),
     writing.stall: ("stall", "lateness"),
+    crash.kills: ("kills",),
 }
 
 
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.rounds:
         sizes = dataclasses.replace(sizes, rounds=options.rounds)
     try:
-        figures = _measure(sizes, options.only, with_peer=not options.no_peer)
+        figures = _measure(sizes, options)
     except PeerFailed as error:
         print(error, file=sys.stderr)
         return 1
@@ -73,6 +74,7 @@ def _options() -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help="small sizes; limits do not count")
     parser.add_argument("--no-peer", action="store_true", help="without nanobot and its figures")
     parser.add_argument("--json", type=Path, metavar="PATH", help=f"results file ({RESULTS.name})")
+    parser.add_argument("--scratch", type=Path, default=SCRATCH, help="where to put the logs")
     return parser
 
 
@@ -82,10 +84,11 @@ def _at_least_three(text: str) -> int:
     return int(text)
 
 
-def _measure(sizes: Sizes, only: Sequence[str] | None, *, with_peer: bool) -> list[Figure]:
-    python = install() if with_peer else None
-    SCRATCH.mkdir(exist_ok=True)
-    root = Path(tempfile.mkdtemp(dir=SCRATCH))
+def _measure(sizes: Sizes, options: argparse.Namespace) -> list[Figure]:
+    only: Sequence[str] | None = options.only
+    python = None if options.no_peer else install()
+    options.scratch.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(dir=options.scratch))
     peer = Peer(python, root / "peer") if python is not None else None
     figures: list[Figure] = []
     try:
@@ -101,9 +104,7 @@ def _measure(sizes: Sizes, only: Sequence[str] | None, *, with_peer: bool) -> li
     return [figure for figure in figures if not only or figure.row in only]
 
 
-async def _run(
-    measure: Callable[[Bench], Awaitable[list[Figure]]], bench: Bench
-) -> list[Figure]:
+async def _run(measure: Callable[[Bench], Awaitable[list[Figure]]], bench: Bench) -> list[Figure]:
     return await measure(bench)
 
 

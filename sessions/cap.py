@@ -5,8 +5,8 @@ call and its results stay together. Rows that are *held* (an unsettled message, 
 reply) never leave the live file. A legal cut lies before the first of them.
 
 If there is no legal cut, the log may grow to twice the cap; then it is cut all the same, and held
-rows, and calls whose results stay, are kept in the live file as well as archived: the archive
-has every number in order, and readers take a number that is in both from the archive.
+rows, notes about them, and calls whose results stay, are kept in the live file as well as archived:
+the archive has every number in order, and readers take a number that is in both from the archive.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ def plan(rows: Sequence[Record], cap: int, held: Collection[int]) -> Cut | None:
     """None if the log may stay as it is for now."""
     if cap < 1 or len(rows) < cap:
         return None
-    wanted = len(rows) - int(cap * TARGET)
+    # A row stays at any cap: the next number is taken from the last one.
+    wanted = len(rows) - max(1, int(cap * TARGET))
     first_held = next((i for i, row in enumerate(rows) if row.seq in held), len(rows))
     open_at = _open(rows)
     latest = min(first_held, len(rows) - 1)
@@ -88,8 +89,12 @@ def call_ids(row: Record) -> list[str]:
 
 
 def _forced(rows: Sequence[Record], wanted: int, held: Collection[int]) -> Cut:
-    kept = {index for index, row in enumerate(rows[:wanted]) if row.seq in held}
     closed = closed_turns(rows)
+    kept = {
+        index
+        for index, row in enumerate(rows[:wanted])
+        if row.seq in held or _concerns(row, held, closed)
+    }
     for call, results in _results(rows).items():
         row = rows[call]
         waits = len(results) < len(call_ids(row)) and row.turn is not None
@@ -99,6 +104,15 @@ def _forced(rows: Sequence[Record], wanted: int, held: Collection[int]) -> Cut:
             kept.add(call)
             kept.update(place for place in results if place < wanted)
     return Cut(wanted, sorted(kept))
+
+
+def _concerns(row: Record, held: Collection[int], closed: Collection[str]) -> bool:
+    """True for a note about a held row or a turn that is still open."""
+    fact = row.note if row.is_note and row.note is not None else {}
+    kind, seq, turn = fact.get("kind"), fact.get("seq"), fact.get("turn")
+    if kind in (NoteKind.EDITED, NoteKind.DELETED):
+        return isinstance(seq, int) and seq in held
+    return kind in (NoteKind.ATTEMPT, NoteKind.STREAM) and str(turn) not in closed
 
 
 def _results(rows: Sequence[Record]) -> dict[int, list[int]]:
@@ -122,7 +136,7 @@ def superseded(row: Record, *, delivered_through: int, closed: Collection[str]) 
     if kind == NoteKind.DELIVERED:
         seq = row.note.get("seq")
         return isinstance(seq, int) and seq <= delivered_through
-    return kind in (NoteKind.ATTEMPT, NoteKind.STREAM) and row.note.get("turn") in closed
+    return kind in (NoteKind.ATTEMPT, NoteKind.STREAM) and str(row.note.get("turn")) in closed
 
 
 def closed_turns(rows: Sequence[Record]) -> set[str]:

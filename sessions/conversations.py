@@ -39,8 +39,12 @@ def start(session: Session, draft: Record, *, listed: bool) -> tuple[list[Record
     }
     known = {name: value for name, value in facts.items() if value not in (None, "", [])}
     record = msgspec.structs.replace(draft, conversation=state.conversation + 1, note=known)
-    patch = Patch(
-        conversation=state.conversation + 1,
+    return [record], _beginning(state.conversation + 1)
+
+
+def _beginning(number: int) -> Patch:
+    return Patch(
+        conversation=number,
         consolidated=END,
         title=None,
         summary=None,
@@ -49,7 +53,17 @@ def start(session: Session, draft: Record, *, listed: bool) -> tuple[list[Record
         continues=[],
         metadata=_CLEARED,
     )
-    return [record], patch
+
+
+def catch_up(session: Session, rows: Sequence[Record]) -> bool:
+    """A crash may leave the row that begins a conversation without the metadata behind it."""
+    kind = NoteKind.CONVERSATION
+    begun = [row for row in rows if row.conversation and row.note and row.note.get("kind") == kind]
+    number = begun[-1].conversation if begun else None
+    if number is None or number <= session.state.conversation:
+        return False
+    session.metadata, session.state = session.patched(_beginning(number), begun[-1].seq)
+    return True
 
 
 def resume(session: Session, draft: Record, ended: Conversation) -> tuple[list[Record], Patch]:

@@ -13,6 +13,7 @@ log is of an older epoch skips a range of numbers, so that no cursor points past
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import fcntl
 import os
@@ -29,6 +30,8 @@ from sessions import clock, disk
 from sessions.errors import StoreLocked, StoreRefused
 from sessions.key import SessionKey
 
+LOCK_TRIES = 3
+LOCK_PAUSE_SECONDS = 0.05
 BALLAST_BYTES = 4 * 1024 * 1024
 NETWORK_FILE_SYSTEMS = frozenset(
     [
@@ -94,7 +97,7 @@ class DataDirectory:
     def open(self, sync: str, *, allow_network: bool = False) -> None:
         """Raises StoreLocked or StoreRefused. Its cost does not depend on what is stored."""
         try:
-            disk.make_directory(self.path)
+            self._make()
             refuse_network(self.path, allow=allow_network)
             self._lock = self._take_lock()
             self._take_over(self._lock, sync)
@@ -105,17 +108,32 @@ class DataDirectory:
             self.release()
             raise
 
+    def _make(self) -> None:
+        """What is synced inside is lost all the same if the directory itself is not durable."""
+        missing = [part for part in (self.path, *self.path.parents) if not part.exists()]
+        disk.make_directory(self.path)
+        # The last one even if it is there: a predecessor may have died after making it.
+        for part in missing or [self.path]:
+            with contextlib.suppress(PermissionError):
+                disk.sync_directory(part.parent)
+
     def _take_lock(self) -> int:
         path = self.path / ".lock"
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, disk.FILE_MODE)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            owner = _read_owner(path)
-            os.close(descriptor)
-            if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
-                raise StoreLocked(self.path, owner.pid if owner else None) from error
-            raise
+        for tries_left in reversed(range(LOCK_TRIES)):
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError as error:
+                if tries_left:
+                    # Somebody who only looks holds it for an instant; an owner holds it for long.
+                    time.sleep(LOCK_PAUSE_SECONDS)
+                    continue
+                owner = _read_owner(path)
+                os.close(descriptor)
+                if error.errno in (errno.EWOULDBLOCK, errno.EACCES):
+                    raise StoreLocked(self.path, owner.pid if owner else None) from error
+                raise
         return descriptor
 
     def _take_over(self, descriptor: int, sync: str) -> None:
@@ -123,13 +141,15 @@ class DataDirectory:
         before = _read_owner(self.path / ".lock")
         self.clean = _read_owner(self.path / "CLEAN")
         self.epoch = before.epoch if before else 0
-        used = before is not None or (self.sessions.exists() and any(os.scandir(self.sessions)))
+        used = before is not None or _has_entries(self.sessions)
         self.unclean = used and self.clean is None
         # Files without an owner were put here from a back-up: they too may be behind a cursor.
         lossy = before is None or (before.boot_id != boot and before.sync != "turn")
         if self.unclean and lossy:
             self.epoch = max(self.epoch + 1, int(time.time()))
-        self._sync = sync
+        # What a laxer predecessor left unsynced can be lost as long as this owner runs.
+        inherits = before is not None and self.unclean and not lossy and before.sync != "turn"
+        self._sync = before.sync if before is not None and inherits else sync
         for directory in (self.sessions, self.archive, self.quarantine, self.tmp):
             disk.make_directory(directory)
         self._empty_tmp()
@@ -149,6 +169,13 @@ class DataDirectory:
         for entry in os.scandir(self.tmp):
             if entry.is_file(follow_symlinks=False):
                 disk.unlink(entry.path)
+
+    def mark_lossy(self) -> None:
+        """A sync has failed: whoever comes next must not trust what it reads to be on the disk."""
+        if self._lock is not None and self._sync != "failed":
+            self._sync = "failed"
+            with contextlib.suppress(OSError):
+                self._write_lock(self._lock, "")
 
     def mark_clean(self) -> None:
         """The last write of an owner that has everything on the disk."""
@@ -189,9 +216,11 @@ class DataDirectory:
 
     def _path(self, root: Path, key: SessionKey) -> Path:
         path = root / key.directory / f"{key.stem}.jsonl"
-        if self.folds_case and path.exists() and not _entry_exists(path):
-            # A key that differs only in case has this file on this file system.
-            return path.with_name(f"{key.hashed_stem}.jsonl")
+        if self.folds_case:
+            hashed = path.with_name(f"{key.hashed_stem}.jsonl")
+            # A key that differs only in case has this file on this file system, or had it.
+            if hashed.exists() or (path.exists() and not _entry_exists(path)):
+                return hashed
         return path
 
     @property
@@ -213,7 +242,7 @@ class DataDirectory:
             path = self.temporary(name)
             disk.write_file(path, data)
             disk.replace(path, target)
-            disk.sync_directory(self.quarantine)
+        disk.sync_directory(self.quarantine)
         return name
 
     def key_of(self, path: Path, stored: list[str]) -> SessionKey | None:
@@ -235,8 +264,17 @@ def parse_key(text: str) -> SessionKey | None:
         return None
 
 
+def _has_entries(path: Path) -> bool:
+    try:
+        with os.scandir(path) as entries:
+            return any(entries)
+    except FileNotFoundError:
+        return False
+
+
 def _entry_exists(path: Path) -> bool:
-    return any(entry.name == path.name for entry in os.scandir(path.parent))
+    with os.scandir(path.parent) as entries:
+        return any(entry.name == path.name for entry in entries)
 
 
 def _read_owner(path: Path) -> Owner | None:
@@ -279,6 +317,7 @@ def file_system(path: Path, mounts: str | None = None) -> str | None:
             mounts = Path("/proc/self/mountinfo").read_text(errors="replace")
         except OSError:
             return None
+    real = os.path.realpath(path)
     best: tuple[int, str | None] = (-1, None)
     for line in mounts.splitlines():
         left, _, right = line.partition(" - ")
@@ -286,7 +325,7 @@ def file_system(path: Path, mounts: str | None = None) -> str | None:
         if len(fields) < 5 or not rest:
             continue
         mount = _OCTAL.sub(_octal, fields[4])
-        inside = mount == "/" or f"{path}/".startswith(f"{mount}/")
+        inside = mount == "/" or f"{real}/".startswith(f"{mount}/")
         if inside and len(mount) >= best[0]:
             best = (len(mount), rest[0])
     return best[1]

@@ -37,24 +37,25 @@ from sessions.store import (
     words,
 )
 
-SCHEMA = 1
+SCHEMA = 2
 DELAY_SECONDS = 0.2
 RETRY_SECONDS = 5.0
 SCAN_PAUSE = 64
+CACHE_KIB = 8 * 1024
 MATCHES_SHOWN = 3
 MOST_MATCHES = 20_000
 
+# What questions are about. What a list shows of a session is its `info`, in one piece.
 _COLUMNS = (
-    "key, channel, chat_id, user, agent, model, state, title, preview, tags, message_count, "
-    "token_count, token_usage, damaged, created_at, updated_at, last_active_at, compacted_at, "
-    "pending, undelivered"
+    "key, channel, user, agent, state, title, tags, message_count, token_count, created_at, "
+    "updated_at, pending, undelivered"
 )
 _NAMES = _COLUMNS.split(", ")
 _TABLES = f"""
 create table about (schema integer);
 create table sessions (
     id integer primary key, path text, size integer, mtime integer, indexed_seq integer, log text,
-    {_COLUMNS},
+    info blob, {_COLUMNS},
     unique (key)
 );
 create index by_time on sessions (updated_at desc, key desc);
@@ -175,13 +176,10 @@ class Index:
         if id(session) not in touched:
             with self._wake:
                 self._touched[id(session)] = session
-                if len(self._touched) == 1:
-                    self._wake.notify()
 
     def forget(self, key: str) -> None:
         with self._wake:
             self._gone.append(key)
-            self._wake.notify()
 
     async def caught_up(self, seconds: float | None = 1.0) -> bool:
         """Waits until everything touched so far is in the index, or the time is over."""
@@ -234,13 +232,16 @@ class Index:
         """One batch of changes and one piece of the scan; False at the end."""
         with self._wake:
             if self._scan_done:
-                self._wake.wait_for(lambda: self._touched or self._gone or self._urgent())
-                self._wake.wait_for(self._urgent, DELAY_SECONDS)
+                # It looks for itself: waking it would cost a writer more than its write.
+                while not self._wake.wait_for(self._urgent, DELAY_SECONDS):
+                    if self._touched or self._gone:
+                        break
             touched, self._touched = self._touched, {}
             gone, self._gone = self._gone, []
             waiting, self._waiting = self._waiting, []
             stop = self._stop
-        if touched or gone:
+        # What is left at the end shows in the files: the next start finds it there.
+        if (touched or gone) and not stop:
             self._store(list(touched.values()), gone)
         for future in waiting:
             self._loop.call_soon_threadsafe(_set, future)
@@ -304,7 +305,7 @@ class Index:
     def _put(
         self, session: Session, rows: Sequence[Record], path: Path, stamp: tuple[int, int]
     ) -> None:
-        info = describe(session)
+        info = _readable(describe(session))
         number, indexed = self._known(info.key, session.state.log)
         if indexed < session.state.archived.seq and (not rows or rows[0].seq > indexed + 1):
             # Rows left for the archive before this thread saw them.
@@ -338,16 +339,16 @@ class Index:
         base = number << _SHIFT
         self._write.executemany(
             "insert or replace into words (rowid, text) values (?, ?)",
-            [(base + row.seq, row.text) for row in rows if searchable(row)],
+            [(base + row.seq, _encodable(row.text)) for row in rows if searchable(row)],
         )
         for row in rows:
             ended = read_conversation(row)
             if ended is not None and ended.listed:
-                info = describe_conversation(session, ended)
+                info = _readable(describe_conversation(session, ended))
                 self._write.execute("delete from sessions where key = ?", (info.key,))
                 self._write.execute(
                     f"insert into sessions ({_STORED}) "  # noqa: S608 - constants
-                    f"values ('', 0, 0, ?, '', {', '.join('?' * len(_NAMES))})",
+                    f"values ('', 0, 0, ?, '', ?, {', '.join('?' * len(_NAMES))})",
                     [ended.last, *_values(info)],
                 )
 
@@ -453,26 +454,41 @@ def searchable(row: Record) -> bool:
 
 
 def _connection(path: Path) -> sqlite3.Connection:
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    found = sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=10)
+    found.execute(f"pragma cache_size = -{CACHE_KIB}")
+    return found
 
 
-_STORED = f"path, size, mtime, indexed_seq, log, {_COLUMNS}"
+_STORED = f"path, size, mtime, indexed_seq, log, info, {_COLUMNS}"
 _SET = ", ".join(f"{name} = ?" for name in _STORED.split(", "))
 
 
+def _readable(info: SessionInfo) -> SessionInfo:
+    values = {name: getattr(info, name) for name in info.__struct_fields__}
+    return SessionInfo(**{name: _encodable(value) for name, value in values.items()})
+
+
+def _encodable(value: Any) -> Any:
+    """Half a surrogate pair is no text for SQLite: a question mark stands for it here."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-8", "replace").decode()
+    if isinstance(value, list):
+        return [_encodable(item) for item in value]
+    if isinstance(value, dict):
+        return {_encodable(name): _encodable(item) for name, item in value.items()}
+    return value
+
+
 def _values(info: SessionInfo) -> list[Any]:
+    columns = (getattr(info, name) for name in _NAMES)
     return [
-        msgspec.json.encode(value).decode() if isinstance(value, list | dict) else value
-        for value in (getattr(info, name) for name in _NAMES)
+        _encode_info(info),
+        *(_encode_info(value).decode() if isinstance(value, list) else value for value in columns),
     ]
 
 
-def _info(row: Sequence[Any], matches: list[Match]) -> SessionInfo:
-    values = dict(zip(_NAMES, row, strict=True))
-    values["tags"] = msgspec.json.decode(values["tags"]) if values["tags"] != "[]" else []
-    usage = values["token_usage"]
-    values["token_usage"] = msgspec.json.decode(usage) if usage != "{}" else {}
-    return SessionInfo(**values, matches=matches)
+_encode_info = msgspec.json.Encoder().encode
+_decode_info = msgspec.json.Decoder(SessionInfo).decode
 
 
 def _name(path: Path) -> str:
@@ -488,11 +504,13 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _files(root: Path) -> Iterator[os.DirEntry[str]]:
-    for channel in os.scandir(root):
-        if channel.is_dir(follow_symlinks=False):
-            for entry in os.scandir(channel.path):
-                if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
-                    yield entry
+    with os.scandir(root) as channels:
+        for channel in channels:
+            if channel.is_dir(follow_symlinks=False):
+                with os.scandir(channel.path) as entries:
+                    for entry in entries:
+                        if entry.name.endswith(".jsonl") and entry.is_file(follow_symlinks=False):
+                            yield entry
 
 
 def _conditions(query: Query) -> tuple[list[str], list[Any]]:
@@ -516,7 +534,7 @@ def _conditions(query: Query) -> tuple[list[str], list[Any]]:
 def _list(reader: sqlite3.Connection, query: Query) -> Listing:
     conditions, values = _conditions(query)
     matches: dict[int, list[Match]] = {}
-    wanted = words(query.text)
+    wanted = _encodable(words(query.text))
     if wanted:
         matches = _search(reader, wanted)
         titles = " and ".join("instr(lower(title), ?)" for _ in wanted)
@@ -526,11 +544,16 @@ def _list(reader: sqlite3.Connection, query: Query) -> Listing:
     where = f"where {' and '.join(conditions)}" if conditions else ""
     limit = "" if query.limit <= 0 else f"limit {int(query.limit) + 1}"
     rows = reader.execute(
-        f"select id, {_COLUMNS} from sessions {where} "  # noqa: S608 - constants and placeholders
+        f"select id, info from sessions {where} "  # noqa: S608 - constants and placeholders
         f"order by updated_at desc, key desc {limit}",
         values,
     ).fetchall()
-    found = [_info(row[1:], matches.get(row[0], [])) for row in rows]
+    found = [_decode_info(info) for _, info in rows]
+    if matches:
+        found = [
+            msgspec.structs.replace(info, matches=matches.get(number, []))
+            for info, (number, _) in zip(found, rows, strict=True)
+        ]
     if query.limit > 0 and len(found) > query.limit:
         found = found[: query.limit]
         return Listing(found, make_cursor(found[-1]))

@@ -41,6 +41,8 @@ def _unpercent(text: str, whole: str) -> str:
         return unquote_to_bytes(text).decode()
     except UnicodeDecodeError as error:
         raise InvalidKey(whole, "the percent-encoded bytes are not UTF-8") from error
+    except UnicodeEncodeError as error:
+        raise InvalidKey(whole, "it is not valid Unicode") from error
 
 
 class SessionKey(msgspec.Struct, frozen=True, order=True, cache_hash=True):

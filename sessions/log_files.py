@@ -13,13 +13,13 @@ from pathlib import Path
 import msgspec
 from loguru import logger
 
-from sessions import cap, clock, disk, lines, loader, pages
+from sessions import cap, clock, conversations, disk, lines, loader, pages
 from sessions.directory import DataDirectory
 from sessions.errors import SessionNotFound, SessionUnreadable, StoreUnavailable
 from sessions.index import read_conversation
 from sessions.key import SessionKey
-from sessions.legacy import LegacyFiles, migrate_file
-from sessions.record import NoteKind, Record
+from sessions.legacy import LegacyFiles, Migrated, migrate_file
+from sessions.record import NoteKind, Record, note
 from sessions.session import (
     MAX_OLDER_IDS,
     SEQ_SKIP,
@@ -64,8 +64,8 @@ class LogFiles:
         """
         path = self.directory.live_path(key)
         data = self._read(path)
-        migrated = data is None and self._migrate(key)
-        if migrated:
+        made = data is None and (self._migrate(key) or self._revive(key, path))
+        if made:
             data = self._read(path)
         if data is None:
             return None
@@ -74,10 +74,10 @@ class LogFiles:
         damaged = bool(found.damage) or not found.intact
         if damaged:
             self._mend(session, found)
-        session.unindexed = migrated or damaged
+        session.unindexed = made or damaged
         if session.state.epoch < self.directory.epoch:
             # Power may have taken rows a reader has seen: their numbers are not given out again.
-            session.next_seq = session.last_seq + 1 + SEQ_SKIP
+            session.next_seq += SEQ_SKIP
             session.state = msgspec.structs.replace(session.state, epoch=self.directory.epoch)
             session.metadata_due = True
         return session
@@ -117,26 +117,57 @@ class LogFiles:
         source = self._legacy.find(key) if self._legacy is not None else None
         if source is None:
             return False
-        migrate_file(self.directory, source, key)
+        return isinstance(migrate_file(self.directory, source, key), Migrated)
+
+    def _revive(self, key: SessionKey, path: Path) -> bool:
+        """An archive whose log is gone is still that chat, with its owner and its numbers."""
+        data = self._read(self.directory.archive_path(key))
+        rows = self.archived(key) if data else []
+        if data is None or not rows:
+            return False
+        session = self._session(key, path, loader.load(data), 0)
+        last = rows[-1].seq
+        session.state = msgspec.structs.replace(
+            session.state,
+            archived=self._account(key),
+            settled_through=last,
+            delivered_through=last,
+        )
+        session.restart([])
+        line, _ = session.metadata_line(
+            session.metadata, session.state, (), rows[-1].timestamp or session.updated_at
+        )
+        try:
+            disk.make_directory(path.parent)
+            rewritten = self._replace(path, line)
+            disk.close(rewritten.descriptor)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be repaired: {error.strerror}") from error
+        logger.bind(session=str(key), skipped=0, recovered=len(rows)).warning("session repaired")
         return True
 
     def _session(self, key: SessionKey, path: Path, found: loader.Loaded, size: int) -> Session:
         session = Session(key, push=key.channel in self._push)
         value = found.metadata or {}
         inner = value.get("metadata")
-        metadata = dict(inner) if isinstance(inner, dict) else {}
-        state = read_state(metadata.pop("parley", None))
+        inner = inner if isinstance(inner, dict) else {}
+        metadata = {name: item for name, item in inner.items() if name != "parley"}
+        state = read_state(inner.get("parley"))
         last = found.records[-1] if found.records else None
         if not state.log:
             # Every metadata line was lost: rows say what they settle, but not what was delivered.
             state = msgspec.structs.replace(
-                state, log=session.state.log, delivered_through=last.seq if last else 0
+                state,
+                log=session.state.log,
+                delivered_through=last.seq if last else 0,
+                archived=self._account(key),
             )
         mark = msgspec.structs.replace(state.consolidated, seq=found.offset_seq)
         session.state = msgspec.structs.replace(
             state, consolidated=mark, damaged=state.damaged + len(found.damage)
         )
         session.metadata = metadata
+        caught_up = conversations.catch_up(session, found.records)
         session.restart(found.records)
         created = clock.normal(value.get("created_at"))
         session.created_at = created or (found.records[0].timestamp if last else session.created_at)
@@ -144,11 +175,17 @@ class LogFiles:
         session.updated_at = max(filter(None, times), default=session.created_at)
         session.file = LogFile(path, str(key), size)
         session.live_bytes = size
-        session.metadata_due = found.metadata is None
+        session.metadata_due = caught_up or found.metadata is None
         session.older_ids = None if session.state.archived.seq else {}
-        notes = sum(1 for row in found.records if row.is_note)
-        session.garbage = found.metadata_bytes + NOTE_BYTES * notes
+        noted = [row for row in found.records if row.note is not None]
+        session.garbage = found.metadata_bytes + NOTE_BYTES * sum(row.is_note for row in noted)
         return session
+
+    def _account(self, key: SessionKey) -> Archived:
+        """What the archive itself says of its rows."""
+        rows = self.archived(key)
+        visible = sum(1 for row in rows if not row.is_note)
+        return Archived(rows[-1].seq, visible) if rows else Archived()
 
     def _mend(self, session: Session, found: loader.Loaded) -> None:
         """Puts damaged bytes aside, then leaves a file without them. Each step is durable."""
@@ -190,6 +227,44 @@ class LogFiles:
         finally:
             disk.close(descriptor)
 
+    def mend_archive(self, key: SessionKey) -> loader.Loaded | None:
+        """Puts damaged bytes of the archive aside, then leaves a file without them.
+
+        Rows that are gone at its end leave a note in their place: an archive reaches as far as
+        the live log says. None if there was nothing to do. Raises SessionUnreadable, or
+        StoreUnavailable; the archive is then as it was.
+        """
+        session, path = self.view(key), self.directory.archive_path(key)
+        if session is None:
+            return None
+        data = self._read(path) or b""
+        found = loader.load(data)
+        last = found.records[-1].seq if found.records else 0
+        through = session.state.archived.seq
+        if found.intact and not found.damage and last >= through:
+            return None
+        line, _ = session.metadata_line(session.metadata, session.state, (), session.updated_at)
+        rows = loader.raw_rows(data, found)
+        if last < through:
+            lost = note(NoteKind.DAMAGED, after=last)
+            gap = msgspec.structs.replace(lost, seq=through, timestamp=clock.now())
+            rows.append(lines.encode([gap]))
+        try:
+            for damage in found.damage:
+                self.directory.put_aside(damage.data)
+            disk.make_directory(path.parent)
+            rewritten = self._replace(path, b"".join([line, *rows]))
+            disk.close(rewritten.descriptor)
+            if rewritten.error is not None:
+                raise rewritten.error
+            disk.sync_directory(self.directory.archive)
+        except OSError as error:
+            raise StoreUnavailable(f"{path} cannot be repaired: {error.strerror}") from error
+        logger.bind(
+            session=str(key), archive=True, skipped=len(found.damage), recovered=found.recovered
+        ).warning("session repaired")
+        return found
+
     # -- rewriting ----------------------------------------------------------------------------
 
     def rewrite(
@@ -197,13 +272,15 @@ class LogFiles:
     ) -> tuple[Rewritten, list[Record]]:
         """Leaves out what `cut` moves to the archive and what says nothing any more.
 
-        Order: archive, durable; new file, durable; rename; directory. Until the rename the old
-        file is complete, after it the new one is; rows in both places have the same numbers.
+        Order: old file, durable; archive, durable; new file, durable; rename; directory. Until the
+        rename the old file is complete, after it the new one is; rows in both places have the same
+        numbers.
         """
         path: Path = session.file.path
         rows = session.records
         raw = self._raw_rows(path, rows)
         if cut is not None:
+            self._make_durable(path)
             self._archive(session, rows[: cut.leaving], raw[: cut.leaving])
         closed = cap.closed_turns(rows)
         delivered = session.delivered_through
@@ -211,11 +288,24 @@ class LogFiles:
         kept = [
             index
             for index in stay
-            if not cap.superseded(rows[index], delivered_through=delivered, closed=closed)
+            # The last row stays whatever it says: its number must not be given out again.
+            if index == len(rows) - 1
+            or not cap.superseded(rows[index], delivered_through=delivered, closed=closed)
         ]
         kept_rows = [rows[index] for index in kept]
         rewritten = self._install(session, state, kept_rows, [raw[index] for index in kept])
         return rewritten, kept_rows
+
+    @staticmethod
+    def _make_durable(path: Path) -> None:
+        """An archive that outlives rows of its log would keep those that get their numbers out."""
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            disk.fdatasync(descriptor)
+        finally:
+            os.close(descriptor)
+        disk.sync_directory(path.parent)
+        disk.sync_directory(path.parent.parent)
 
     @staticmethod
     def _raw_rows(path: Path, rows: Sequence[Record]) -> list[bytes]:
@@ -278,9 +368,11 @@ class LogFiles:
     ) -> Rewritten:
         """Replaces the log by these rows. The metadata stands first and last: one damaged line
         then costs neither the title nor the offset."""
-        path: Path = session.file.path
         line, _ = session.metadata_line(session.metadata, state, rows, session.updated_at)
-        data = b"".join([line, *raw, line] if raw else [line])
+        return self._replace(session.file.path, b"".join([line, *raw, line] if raw else [line]))
+
+    def _replace(self, path: Path, data: bytes) -> Rewritten:
+        """The file holds these bytes, durable, or it is as it was."""
         temporary = self.directory.temporary(path.name)
         descriptor = disk.create(temporary)
         try:
@@ -320,8 +412,8 @@ class LogFiles:
             rows = session.records if session else []
             archived = session.state.archived.seq if session else 0
             return self.combine(key, rows, archived, after, before, limit)
-        except IsADirectoryError as error:
-            raise SessionUnreadable(path, "it is a directory") from error
+        except OSError as error:
+            raise SessionUnreadable(path, error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
 
@@ -331,7 +423,8 @@ class LogFiles:
         size = os.fstat(descriptor).st_size
         archived = 0
         if self.directory.archive_path(key).exists():
-            archived = _archived_seq(pages.last_metadata(descriptor, size))
+            line = pages.last_metadata(descriptor, size)
+            archived = self._account(key).seq if line is None else _archived_seq(line)
         if after is None:
             live = pages.before(descriptor, size, before, limit)
         else:
@@ -369,6 +462,8 @@ class LogFiles:
             descriptor = disk.open_read(path)
         except FileNotFoundError:
             return []
+        except OSError as error:
+            raise SessionUnreadable(path, error.strerror or str(error)) from error
         try:
             size = os.fstat(descriptor).st_size
             if after is None:
@@ -380,6 +475,8 @@ class LogFiles:
             if after is None:
                 return rows[-limit:]
             return [row for row in rows if row.seq > after][:limit]
+        except OSError as error:
+            raise SessionUnreadable(path, error.strerror or str(error)) from error
         finally:
             os.close(descriptor)
 
@@ -420,10 +517,14 @@ class LogFiles:
 
     def delete(self, key: SessionKey) -> bool:
         """The archive first: a live log without its archive is a session that can be deleted
-        again, an archive without its log would come back with the next one of that name."""
+        again, an archive without its log would come back with the next one of that name. So would
+        an old file the session was migrated from."""
         live = self.directory.live_path(key)
         existed = live.exists()
-        for path in (self.directory.archive_path(key), live):
+        legacy = self._legacy.find(key) if self._legacy is not None else None
+        for path in (legacy, self.directory.archive_path(key), live):
+            if path is None:
+                continue
             try:
                 disk.unlink(path)
             except FileNotFoundError:
@@ -445,9 +546,7 @@ def archived_after(session: Session, leaving: Sequence[Record]) -> Archived:
     return Archived(new[-1].seq if new else before.seq, before.messages + visible)
 
 
-def _archived_seq(line: bytes | None) -> int:
-    if line is None:
-        return 0
+def _archived_seq(line: bytes) -> int:
     metadata = loader.load(line + b"\n").metadata or {}
     inner = metadata.get("metadata")
     return read_state(inner.get("parley")).archived.seq if isinstance(inner, dict) else 0

@@ -10,9 +10,8 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 
-import msgspec
-
 from sessions import lines
+from sessions.lines import UNREADABLE_ERRORS
 from sessions.record import Record
 
 BLOCK_BYTES = 64 * 1024
@@ -27,9 +26,15 @@ def after(descriptor: int, size: int, seq: int, limit: int) -> list[Record]:
     """The first rows with a number above `seq`."""
     found: list[Record] = []
     start, _ = _bisect(descriptor, size, seq)
+    last = 0
     for line in _forwards(descriptor, start, size):
         row = _row(line) if line else None
-        if row is not None and row.seq > seq:
+        if row is None:
+            continue
+        if row.seq <= last:
+            raise Untidy
+        last = row.seq
+        if row.seq > seq:
             found.append(row)
             if len(found) >= limit:
                 break
@@ -43,9 +48,15 @@ def before(descriptor: int, size: int, seq: int | None, limit: int) -> list[Reco
     if seq is not None:
         _, high = _bisect(descriptor, size, seq - 1)
         end = _line_end(descriptor, high, size)
+    following = None
     for line in _backwards(descriptor, end):
         row = _row(line)
-        if row is not None and (seq is None or row.seq < seq):
+        if row is None:
+            continue
+        if following is not None and row.seq >= following:
+            raise Untidy
+        following = row.seq
+        if seq is None or row.seq < seq:
             found.append(row)
             if len(found) >= limit:
                 break
@@ -53,13 +64,13 @@ def before(descriptor: int, size: int, seq: int | None, limit: int) -> list[Reco
 
 
 def last_metadata(descriptor: int, size: int) -> bytes | None:
-    """The last complete metadata line in our own form."""
+    """The last complete metadata line in our own form, with our state."""
     data = os.pread(descriptor, size, 0)
     end = data.rfind(b"\n") + 1
     while end > 0:
         start = data.rfind(b"\n" + lines.METADATA_PREFIX, 0, end) + 1
         line = data[start : data.find(b"\n", start)]
-        if line.startswith(lines.METADATA_PREFIX) and _is_object(line):
+        if line.startswith(lines.METADATA_PREFIX) and _is_complete(line):
             return line
         end = start
     return None
@@ -77,28 +88,34 @@ def last_seq(descriptor: int, size: int) -> int:
     return next((seq for line in _backwards(descriptor, size) if (seq := lines.seq_of(line))), 0)
 
 
-def _is_object(line: bytes) -> bool:
+def _is_complete(line: bytes) -> bool:
     try:
-        lines.parse(line)
+        return lines.is_complete(lines.parse(line))
     except lines.LineError:
         return False
-    return True
 
 
 def _row(line: bytes) -> Record | None:
     if line.startswith(lines.METADATA_PREFIX):
         return None
     try:
-        return lines.decode(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        pass
+        row = lines.decode(line)
+    except UNREADABLE_ERRORS:
+        row = _foreign_row(line)
+    if not row.role or row.seq < 1:
+        raise Untidy
+    return row
+
+
+def _foreign_row(line: bytes) -> Record:
     try:
         value = lines.parse(line)
-    except lines.LineError as error:
+        row = lines.to_record(value)
+    except (lines.LineError, RecursionError) as error:
         raise Untidy from error
-    if not isinstance(value.get("role"), str) or type(value.get("seq")) is not int:
+    if "_type" in value:
         raise Untidy
-    return lines.to_record(value)
+    return row
 
 
 def _bisect(descriptor: int, size: int, seq: int) -> tuple[int, int]:
@@ -110,7 +127,7 @@ def _bisect(descriptor: int, size: int, seq: int) -> tuple[int, int]:
     low, high = 0, size
     while high - low > BLOCK_BYTES:
         middle = (low + high) // 2
-        number, end = _probe(descriptor, middle, high)
+        number, end = _probe(descriptor, middle, high, size)
         if number is None or number > seq:
             high = middle
         else:
@@ -128,11 +145,15 @@ def _line_end(descriptor: int, position: int, size: int) -> int:
     return size
 
 
-def _probe(descriptor: int, start: int, end: int) -> tuple[int | None, int]:
-    """The number of the first row that begins after `start`, and where its line ends."""
-    position = start
-    first = True
-    for line in _forwards(descriptor, start, end, PROBE_BYTES):
+def _probe(descriptor: int, start: int, end: int, size: int) -> tuple[int | None, int]:
+    """The number of the first row that begins between two places, and where its line ends.
+
+    The line may end far behind: what counts is where it begins.
+    """
+    position, first = start, True
+    for line in _forwards(descriptor, start, size, PROBE_BYTES):
+        if position > end:
+            break
         position += len(line) + 1
         if not first and (number := lines.seq_of(line)):
             return number, position

@@ -14,12 +14,13 @@ from typing import Any
 
 import msgspec
 from msgspec import UNSET, UnsetType
+from msgspec.structs import replace
 
 from sessions import clock, lines, tokens
 from sessions.errors import MessageConflict
 from sessions.history import scrub
 from sessions.key import SessionKey
-from sessions.record import NoteKind, Record
+from sessions.record import MAX_SEQ, NoteKind, Record
 
 VERSION = 1
 SEQ_SKIP = 1_000
@@ -218,19 +219,19 @@ class Session:
         records: list[Record] = []
         duplicates: dict[str, int] = {}
         seq, stamp = self.next_seq, clock.now()
-        ids = self.ids
+        named = 0
         for draft in drafts:
             known = draft.id
-            if known is not None and (known in ids or self.older_ids):
-                found = self.known_id(draft)
-                if found is not None:
-                    duplicates[known] = found
-                    continue
-            records.append(
-                msgspec.structs.replace(draft, seq=seq, timestamp=draft.timestamp or stamp)
-            )
+            if known is not None:
+                if known in self.ids or self.older_ids:
+                    found = self.known_id(draft)
+                    if found is not None:
+                        duplicates[known] = found
+                        continue
+                named += 1
+            records.append(replace(draft, seq=seq, timestamp=draft.timestamp or stamp))
             seq += 1
-        if len(records) > 1:
+        if named > 1:
             records = self._distinct(records, duplicates)
         return records, duplicates
 
@@ -242,7 +243,7 @@ class Session:
             if record.id is not None and record.role == "user":
                 twin = first.setdefault(record.id, record)
                 if twin is not record:
-                    if twin.content != record.content:
+                    if (twin.content, twin.media) != (record.content, record.media):
                         raise MessageConflict(self.key, record.id, twin.seq)
                     duplicates[record.id] = twin.seq
                     continue
@@ -265,7 +266,7 @@ class Session:
             changes["conversation_at"] = clock.now()
         return (
             {name: value for name, value in metadata.items() if value is not None},
-            msgspec.structs.replace(self.state, **changes),
+            replace(self.state, **changes),
         )
 
     def metadata_line(
@@ -277,7 +278,7 @@ class Session:
         themselves say what settles them.
         """
         index = bisect_right(rows, state.consolidated.seq, key=_seq)
-        state = msgspec.structs.replace(
+        state = replace(
             state,
             consolidated=Offset(state.consolidated.seq, index),
             settled_through=self.settled_through,
@@ -301,49 +302,49 @@ class Session:
     def apply(self, records: Sequence[Record], size: int) -> None:
         """Takes in rows that are now in the log; `size` is what they added to the file."""
         self.records.extend(records)
+        ids, unsettled, archived = self.ids, self.unsettled, self.state.archived.seq
+        visible = 0
         for record in records:
-            self._follow(record)
+            seq = record.seq
+            visible += seq > archived
+            if record.role == "user":
+                if record.id is not None:
+                    ids[record.id] = seq
+                if record.outcome is None:
+                    unsettled[seq] = record
+                if not self.state.preview and not record.command and self._is_current(seq):
+                    self._set_preview(record)
+            if record.settles is not None:
+                for settled in record.settles:
+                    unsettled.pop(settled, None)
+            if record.usage is not None and seq > self.state.usage_through:
+                self._add_usage(record)
+            if record.note is not None:
+                if record.note.get("kind") == NoteKind.DELIVERED:
+                    delivered = record.note.get("seq")
+                    self.undelivered.pop(delivered if isinstance(delivered, int) else 0, None)
+                visible -= record.is_note and seq > archived
+            if self._push and record.is_reply:
+                self.undelivered[seq] = record
+        self.visible += visible
         last = records[-1]
         self.last_seq, self.next_seq = last.seq, last.seq + 1
         self.updated_at = last.timestamp
         self.live_bytes += size
 
-    def _follow(self, record: Record) -> None:
-        seq = record.seq
-        if record.role == "user":
-            if record.id is not None:
-                self.ids[record.id] = seq
-            if record.outcome is None:
-                self.unsettled[seq] = record
-            if not self.state.preview and not record.command and self._is_current(seq):
-                self._set_preview(record)
-        if record.settles is not None:
-            for settled in record.settles:
-                self.unsettled.pop(settled, None)
-        if record.usage is not None and seq > self.state.usage_through:
-            self._add_usage(record)
-        if record.note is not None:
-            if record.note.get("kind") == NoteKind.DELIVERED:
-                self.undelivered.pop(record.note.get("seq", 0), None)
-            if record.role == "system":
-                return
-        if seq > self.state.archived.seq:
-            self.visible += 1
-        if self._push and record.is_reply:
-            self.undelivered[seq] = record
-
     def _is_current(self, seq: int) -> bool:
         return seq > self.state.conversation_start
 
     def _set_preview(self, record: Record) -> None:
-        self.state = msgspec.structs.replace(self.state, preview=preview(record.text))
+        if shown := preview(record.text):
+            self.state = replace(self.state, preview=shown)
 
     def _add_usage(self, record: Record) -> None:
         total = dict(self.state.usage)
         for name, amount in (record.usage or {}).items():
             if type(amount) is int:
                 total[name] = total.get(name, 0) + amount
-        self.state = msgspec.structs.replace(self.state, usage=total, usage_through=record.seq)
+        self.state = replace(self.state, usage=total, usage_through=record.seq)
 
     def restart(self, records: Sequence[Record]) -> None:
         """Derives everything anew from the rows of the live file and the marks in the state."""
@@ -356,6 +357,9 @@ class Session:
         settled, delivered = self.state.settled_through, self.state.delivered_through
         self.unsettled = {s: row for s, row in self.unsettled.items() if s > settled}
         self.undelivered = {s: row for s, row in self.undelivered.items() if s > delivered}
+        # A mark above the last row proves that rows are gone: their numbers have been seen.
+        marks = (settled, delivered, self.state.consolidated.seq, self.state.archived.seq)
+        self.next_seq = max(self.last_seq, *(seq for seq in marks if seq < MAX_SEQ)) + 1
 
     def become(self, other: Session) -> None:
         """Takes over what was read anew; whoever holds this session sees it."""
@@ -378,15 +382,19 @@ class Session:
         archived = self.state.archived.seq
         self.visible = sum(1 for row in records if row.seq > archived and not row.is_note)
 
-    def view(self) -> list[Record]:
-        """Rows of the live file the model has not left behind.
+    def view(self, limit: int | None = None) -> list[Record]:
+        """Rows of the live file the model has not left behind; with a limit the last of them.
 
-        A message that waited while the offset moved past it belongs to what comes after.
+        A message that waited while the offset moved past it belongs to what comes after, and what
+        is still to be answered is never left out.
         """
-        offset = self.state.consolidated.seq
-        rows = self.records[self.position(offset) :]
-        waited = {seq for row in rows if row.settles for seq in row.settles if seq <= offset}
-        waited.update(seq for seq in self.unsettled if seq <= offset)
+        start = self.position(self.state.consolidated.seq)
+        if limit is not None:
+            start = max(start, len(self.records) - limit)
+        rows = self.records[start:]
+        first = rows[0].seq if rows else self.last_seq + 1
+        waited = {seq for row in rows if row.settles for seq in row.settles if seq < first}
+        waited.update(seq for seq in self.unsettled if seq < first)
         carried = [row for seq in sorted(waited) if (row := self.record(seq)) is not None]
         return [*carried, *rows]
 
@@ -414,8 +422,10 @@ def read_state(value: object) -> State:
     """State from `metadata.parley` of any origin; what does not fit is kept beside it."""
     if not isinstance(value, dict):
         return State()
-    state, extra = lines.lenient(State, value, _STATE_FIELDS)
-    return msgspec.structs.replace(state, extra=extra) if extra else state
+    state, rest = lines.lenient(State, value, _STATE_FIELDS)
+    # A value that does not fit one of our own fields is damage, and must not come back as ours.
+    extra = {name: item for name, item in rest.items() if name not in _STATE_FIELDS}
+    return replace(state, extra=extra) if extra else state
 
 
 def preview(text: str) -> str:

@@ -27,6 +27,7 @@ MAX_PAGE = 1_000
 SNIPPET_CHARS = 160
 
 Listener = Callable[[Session, Sequence[Record]], None]
+Decide = Callable[[Session], tuple[Sequence[Record], Patch | None]]
 
 
 class Appended(msgspec.Struct, frozen=True):
@@ -141,6 +142,13 @@ class SessionLog(Protocol):
         MessageConflict (nothing was written) if an id is taken by another text.
         """
 
+    async def transact(self, key: SessionKey, decide: Decide) -> tuple[Session, Appended]:
+        """Like `append`, with drafts that depend on the session.
+
+        `decide` is called in the step of the write: what it has seen still holds when its drafts
+        are written. Whatever it raises is passed on, and nothing is written.
+        """
+
     async def read(
         self,
         key: SessionKey,
@@ -204,7 +212,10 @@ class SessionCatalog(Protocol):
         """Makes the model see the ended conversation `key#n` again, from the next message on."""
 
     async def model_rows(self, key: SessionKey, limit: int) -> Sequence[Record]:
-        """Rows the model may see: those of restored conversations, then those since the offset."""
+        """Rows the model may see: those of restored conversations, then those since the offset.
+
+        The last `limit` of each, so that a turn costs the same whatever the length of the log.
+        """
 
     async def archive(self, key: SessionKey) -> Session: ...
 
@@ -223,6 +234,11 @@ class SessionStore(SessionLog, SessionCache, SessionCatalog, Protocol):
     async def close(self) -> Flushed: ...
 
 
+def creates(drafts: Sequence[Record]) -> bool:
+    """Only a message, or a delivery nobody asked for, begins a session."""
+    return any(draft.role == "user" or draft.channel_delivery for draft in drafts)
+
+
 def words(text: str | None) -> list[str]:
     return (text or "").casefold().split()
 
@@ -236,6 +252,26 @@ def snippet(text: str, wanted: Sequence[str]) -> str | None:
     start = max(0, min(places) - SNIPPET_CHARS // 4)
     cut = re.sub(r"\s+", " ", text[start : start + SNIPPET_CHARS]).strip()
     return ("…" if start else "") + cut + ("…" if start + SNIPPET_CHARS < len(text) else "")
+
+
+def fits(info: SessionInfo, query: Query) -> bool:
+    """Whether a list shows this session. Its matches are those of the query's words."""
+    pairs = (
+        (info.channel, query.channel),
+        (info.agent, query.agent),
+        (info.user, query.user),
+        (info.state, query.state),
+    )
+    if any(value is not None and value != own for own, value in pairs):
+        return False
+    if query.tag is not None and query.tag not in info.tags:
+        return False
+    if query.created_after is not None and not info.created_at > query.created_after:
+        return False
+    if query.created_before is not None and not info.created_at < query.created_before:
+        return False
+    wanted, title = words(query.text), info.title.lower()
+    return not wanted or bool(info.matches) or all(word in title for word in wanted)
 
 
 def make_cursor(info: SessionInfo) -> str:

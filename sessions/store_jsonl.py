@@ -9,11 +9,11 @@ disk has become slow, appends to that session wait behind its *gate*; other sess
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import functools
 import os
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
@@ -25,7 +25,7 @@ from loguru import logger
 
 from sessions import cap, clock, conversations, disk, lines
 from sessions.cache import Cache
-from sessions.directory import BALLAST_BYTES, DataDirectory
+from sessions.directory import DataDirectory
 from sessions.errors import (
     ConversationEnded,
     SessionError,
@@ -37,17 +37,20 @@ from sessions.index import Index
 from sessions.key import SessionKey
 from sessions.legacy import LegacyFiles
 from sessions.log_files import LogFiles, archived_after
+from sessions.log_writer import FileChanged, LogWriter
 from sessions.record import Record
 from sessions.session import Patch, Session, State
 from sessions.store import (
     Appended,
     Conversation,
+    Decide,
     Flushed,
     Listener,
     Listing,
     Page,
     Query,
     Stats,
+    creates,
 )
 from sessions.syncer import LogFile, Syncer
 
@@ -58,7 +61,6 @@ STORE_THREADS = 4
 SLOW_WRITE_SECONDS = 0.05
 QUIET_SECONDS = 60.0
 GARBAGE_BYTES = 64 * 1024
-FULL_DISK = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 _NO_DUPLICATES: dict[str, int] = {}
 
@@ -89,16 +91,13 @@ class JsonlStore:
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
 
-        # The first is closed first, unless it was used since it was last looked at.
-        self._open: deque[LogFile] = deque()
-        self._open_limit = open_files
-
+        self._open_files = open_files
         self._threads = ThreadPoolExecutor(STORE_THREADS, "parley-store")
         self._slow_until = 0.0
         self._closed = True
-        self._ballast = False
         self._ballast_at = 0.0
         self._syncer: Syncer
+        self._writer: LogWriter
         self._index: Index
 
     # -- life ---------------------------------------------------------------------------------
@@ -110,6 +109,7 @@ class JsonlStore:
             self.directory.path, self._sync, self._sync_seconds, on_failure=self._sync_failed
         )
         self._syncer.start()
+        self._writer = LogWriter(self.directory, self._syncer, self._open_files)
         self._index = Index(self.directory.index, self.directory.sessions, self._read_for_index)
         self._index.start()
         self._closed = False
@@ -129,14 +129,35 @@ class JsonlStore:
             await asyncio.wait(self._tasks)
         flushed = await self.flush()
         await self._index.close()
-        while self._open:
-            self._syncer.close_later(self._open.popleft().descriptor)
+        self._writer.close()
         await self._syncer.stop()
         if not flushed.failed and self._syncer.failure is None:
-            await self._run(self.directory.mark_clean)
+            await self._run(self._leave_clean)
+        while self._tasks:
+            await asyncio.wait(self._tasks)
         self.directory.release()
         self._threads.shutdown(wait=False)
         return flushed
+
+    def _leave_clean(self) -> None:
+        """Files nobody loaded since an unclean stop may still hold a predecessor's unsynced bytes:
+        without a sync of the whole file system the directory stays unclean."""
+        try:
+            if self.directory.unclean and not self._sync_predecessors():
+                return
+            self.directory.mark_clean()
+        except OSError as error:
+            logger.bind(error=str(error)).error("session flush failed")
+
+    def _sync_predecessors(self) -> bool:
+        if not disk.can_sync_filesystem:
+            return False
+        descriptor = os.open(self.directory.path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            disk.sync_filesystem(descriptor)
+        finally:
+            os.close(descriptor)
+        return True
 
     def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
         """A task this store owns: `close` waits for it and a failure is never silent."""
@@ -151,7 +172,11 @@ class JsonlStore:
             logger.opt(exception=error).bind(task=task.get_name()).error("session task failed")
 
     def _sync_failed(self, file: LogFile, error: OSError) -> None:
+        self._spawn(self._mark_lossy(), "mark-lossy")
         logger.bind(session=file.name, error=str(error)).error("session flush failed")
+
+    async def _mark_lossy(self) -> None:
+        await self._run(self.directory.mark_lossy)
 
     def _run(self, work: Callable[..., T], *args: Any, **named: Any) -> asyncio.Future[T]:
         """Blocking work, in threads of our own: whatever else hangs in the process, not these."""
@@ -166,8 +191,8 @@ class JsonlStore:
     ) -> Appended:
         session = self._cache.get(key)
         if session is None or session.gate is not None or session.older_ids is None:
-            session = await self._ready(key, drafts)
-        elif session.file is None:
+            session = await self._ready(key)
+        if session.file is None:
             self._check_creation(session, drafts)
         records, duplicates = session.admit(drafts)
         if records or patch is not None:
@@ -179,22 +204,21 @@ class JsonlStore:
             await self._durable(session)
         return Appended(records, duplicates or _NO_DUPLICATES)
 
-    async def _transact(
-        self, key: SessionKey, decide: Callable[[Session], tuple[list[Record], Patch | None]]
-    ) -> tuple[Session, Appended]:
-        """Like `append`, with drafts that depend on the session: nothing happens in between."""
-        session = await self._ready(key, ())
+    async def transact(self, key: SessionKey, decide: Decide) -> tuple[Session, Appended]:
+        session = await self._ready(key)
         drafts, patch = decide(session)
+        self._check_creation(session, drafts)
         records, duplicates = session.admit(drafts)
-        if self._slow_until:
-            await self._commit_slowly(session, records, patch)
-        else:
-            self._commit(session, records, patch)
+        if records or patch is not None:
+            if self._slow_until:
+                await self._commit_slowly(session, records, patch)
+            else:
+                self._commit(session, records, patch)
         if self._sync == "turn":
             await self._durable(session)
         return session, Appended(records, duplicates)
 
-    async def _ready(self, key: SessionKey, drafts: Sequence[Record]) -> Session:
+    async def _ready(self, key: SessionKey) -> Session:
         """The session, loaded and with nobody changing its file."""
         if key.conversation is not None:
             raise ConversationEnded(key)
@@ -202,17 +226,17 @@ class JsonlStore:
             session = await self.get_or_create(key)
             if session.gate is not None:
                 await asyncio.wait([session.gate])
+            elif session.file is not None and session.file.torn:
+                # Rows of a refused batch may be in the file: they are known before the next one.
+                await self.invalidate(key)
             elif session.older_ids is None:
                 await self._read_older_ids(session)
             else:
-                break
-        self._check_creation(session, drafts)
-        return session
+                return session
 
     @staticmethod
     def _check_creation(session: Session, drafts: Sequence[Record]) -> None:
-        creates = any(draft.role == "user" or draft.channel_delivery for draft in drafts)
-        if session.file is None and not creates:
+        if session.file is None and not creates(drafts):
             raise SessionNotFound(session.key)
 
     async def _read_older_ids(self, session: Session) -> None:
@@ -235,7 +259,11 @@ class JsonlStore:
         data, change = self._encode(session, records, patch)
         file = self._writable(session)
         started = time.monotonic()
-        self._write(session, file, data, records)
+        try:
+            self._writer.write(session, file, data, records)
+        except StoreUnavailable:
+            self._writer.undo_creation(session, file)
+            raise
         if time.monotonic() - started > SLOW_WRITE_SECONDS:
             self._become_slow()
         self._follow(session, file, records, change, len(data))
@@ -247,18 +275,23 @@ class JsonlStore:
         data, change = self._encode(session, records, patch)
         file = self._writable(session)
         session.gate = asyncio.get_running_loop().create_future()
+        file.writing = True
 
         async def write() -> None:
             try:
                 started = time.monotonic()
-                await self._run(self._write, session, file, data, records)
+                await self._run(self._writer.write, session, file, data, records)
                 now = time.monotonic()
                 if now - started > SLOW_WRITE_SECONDS:
                     self._become_slow()
                 elif now > self._slow_until:
                     self._slow_until = 0.0
                 self._follow(session, file, records, change, len(data))
+            except StoreUnavailable:
+                self._writer.undo_creation(session, file)
+                raise
             finally:
+                file.writing = False
                 self._open_gate(session)
 
         # A cancelled caller must not leave a row that is written but unknown to the session.
@@ -290,7 +323,8 @@ class JsonlStore:
         line, state = session.metadata_line(metadata, state, rows, stamp)
         # The first line of a file is metadata. A moved offset is written twice: one damaged line
         # must not show the model again what it has left behind.
-        data = line + data if session.file is None else data + (line + line if moved else line)
+        first = session.file is None or not session.file.size
+        data = line + data if first else data + (line + line if moved else line)
         return data, (metadata, state, len(line))
 
     def _follow(
@@ -311,7 +345,7 @@ class JsonlStore:
             session.apply(records, size)
         else:
             session.live_bytes += size
-        session.file, file.torn = file, False
+        session.file = file
         self._syncer.wrote(file, size)
         self._cache.charge(session)
         if self._sync == "turn":
@@ -319,10 +353,26 @@ class JsonlStore:
         else:
             self._publish(session, records)
         self._index.touch(session)
-        if not self._ballast:
+        if not self._writer.ballast:
             self._want_ballast()
         if self._wants_rewrite(session):
             self._start_rewrite(session)
+
+    def _writable(self, session: Session) -> LogFile:
+        try:
+            return self._writer.writable(session)
+        except FileChanged:
+            self._spawn(self.invalidate(session.key), "reload")
+            raise
+
+    def _want_ballast(self) -> None:
+        """Once a minute at most: the disk may still be full."""
+        if time.monotonic() >= self._ballast_at:
+            self._ballast_at = time.monotonic() + QUIET_SECONDS
+            self._spawn(self._lay_ballast(), "ballast")
+
+    async def _lay_ballast(self) -> None:
+        await self._run(self._writer.lay_ballast)
 
     def _publish(self, session: Session, records: Sequence[Record]) -> None:
         if not records:
@@ -341,133 +391,6 @@ class JsonlStore:
             await self._syncer.durable(session.file)
         except OSError as error:
             raise StoreReadOnly(f"a sync failed ({error.strerror})") from error
-
-    # -- the file of a session ----------------------------------------------------------------
-
-    def _writable(self, session: Session) -> LogFile:
-        file: LogFile | None = session.file
-        if file is None:
-            file = self._create_file(session)
-        elif file.descriptor < 0:
-            self._open_file(session, file)
-        file.used = True
-        return file
-
-    def _create_file(self, session: Session) -> LogFile:
-        path = self.directory.live_path(session.key)
-        file = LogFile(path, str(session.key), created=True)
-        try:
-            disk.make_directory(path.parent)
-            file.descriptor = disk.open_append(path)
-        except OSError as error:
-            raise StoreUnavailable(f"{path} cannot be created: {error.strerror}") from error
-        self._keep_open(file)
-        if os.fstat(file.descriptor).st_size:
-            self._let_go(file)
-            self._spawn(self.invalidate(session.key), "reload")
-            raise StoreUnavailable(f"{path} was put there by another program")
-        return file
-
-    def _open_file(self, session: Session, file: LogFile) -> None:
-        try:
-            file.descriptor = disk.open_append(file.path)
-        except OSError as error:
-            raise StoreUnavailable(f"{file.path} cannot be opened: {error.strerror}") from error
-        self._keep_open(file)
-        found = os.fstat(file.descriptor).st_size
-        if found != file.size:
-            self._let_go(file)
-            self._spawn(self.invalidate(session.key), "reload")
-            raise StoreUnavailable(
-                f"{file.path} was changed by another program: {found} bytes, not {file.size}"
-            )
-
-    def _let_go(self, file: LogFile) -> None:
-        """The descriptor is closed where nobody can be syncing it."""
-        if file.descriptor >= 0:
-            self._open.remove(file)
-            self._syncer.close_later(file.descriptor)
-            file.descriptor = -1
-
-    def _keep_open(self, file: LogFile) -> None:
-        self._open.append(file)
-        while len(self._open) > self._open_limit:
-            oldest = self._open.popleft()
-            if oldest.used and oldest is not file:
-                oldest.used = False
-                self._open.append(oldest)
-                continue
-            self._syncer.close_later(oldest.descriptor)
-            oldest.descriptor = -1
-
-    def _write(
-        self, session: Session, file: LogFile, data: bytes, records: Sequence[Record]
-    ) -> None:
-        """All of it or nothing. Raises StoreUnavailable."""
-        failure = self._try_write(session, file, data, len(records))
-        if failure in FULL_DISK and self._free_ballast(records):
-            failure = self._try_write(session, file, data, len(records))
-        if failure:
-            raise StoreUnavailable(os.strerror(failure))
-
-    def _try_write(self, session: Session, file: LogFile, data: bytes, count: int) -> int:
-        """The error number of a failed write, 0 if everything is in the file."""
-        whole = b"\n" + data if file.torn else data
-        written = 0
-        try:
-            written = disk.write(file.descriptor, whole)
-            if written == len(whole):
-                file.size += len(whole) - len(data)
-                return 0
-            failure = errno.ENOSPC
-        except OSError as error:
-            failure = error.errno or errno.EIO
-        try:
-            disk.ftruncate(file.descriptor, file.size)
-        except OSError:
-            # What is left is put aside when the file is read; the next line starts afresh. A
-            # whole row may be among it: its number must not be given out again.
-            file.torn = True
-            file.size += written
-            session.next_seq += count
-        return failure
-
-    def _want_ballast(self) -> None:
-        """Once a minute at most: the disk may still be full."""
-        if time.monotonic() >= self._ballast_at:
-            self._ballast_at = time.monotonic() + QUIET_SECONDS
-            self._spawn(self._lay_ballast(), "ballast")
-
-    async def _lay_ballast(self) -> None:
-        """A file that is given up when the disk is full, so that running turns can still close."""
-
-        def lay() -> None:
-            descriptor = disk.create(self.directory.ballast)
-            try:
-                os.posix_fallocate(descriptor, 0, BALLAST_BYTES)
-            except OSError:
-                disk.unlink(self.directory.ballast)
-                raise
-            finally:
-                disk.close(descriptor)
-
-        try:
-            await self._run(lay)
-            self._ballast = True
-        except OSError as error:
-            logger.bind(error=str(error)).warning("session ballast missing")
-
-    def _free_ballast(self, records: Sequence[Record]) -> bool:
-        """Only what ends a turn may use the reserve; new messages are refused instead."""
-        if not self._ballast or not any(row.role != "user" for row in records):
-            return False
-        self._ballast = False
-        try:
-            disk.unlink(self.directory.ballast)
-        except OSError:
-            return False
-        logger.warning("session disk full")
-        return True
 
     # -- rewriting ----------------------------------------------------------------------------
 
@@ -491,6 +414,9 @@ class JsonlStore:
             session.cap_at = len(session.records) + max(1, self._cap // 10)
             session.garbage = 0
             logger.bind(session=str(session.key), error=str(error)).error("session rewrite failed")
+            if isinstance(error, OSError) and error.errno == errno.EIO:
+                # A second sync of the archive would succeed without having written anything.
+                self._syncer.fail(session.file, error)
         finally:
             self._open_gate(session)
 
@@ -508,8 +434,8 @@ class JsonlStore:
         rewritten, rows = await self._run(self.files.rewrite, session, cut, state)
         file = LogFile(before.path, before.name, rewritten.size)
         file.descriptor = rewritten.descriptor
-        self._let_go(before)
-        self._keep_open(file)
+        self._writer.let_go(before)
+        self._writer.keep_open(file)
         session.file, session.state = file, state
         session.live_bytes, session.garbage = rewritten.size, 0
         session.replace_rows(rows)
@@ -517,8 +443,7 @@ class JsonlStore:
         self._cache.charge(session)
         self._index.touch(session)
         if rewritten.error is not None:
-            self._syncer.failure = rewritten.error
-            self._sync_failed(file, rewritten.error)
+            self._syncer.fail(file, rewritten.error)
         elif cut is not None:
             logger.bind(session=str(session.key), archived=cut.leaving, kept=len(rows)).info(
                 "session capped"
@@ -591,7 +516,7 @@ class JsonlStore:
         await self._close_gate(session)
         try:
             if session.file is not None:
-                self._let_go(session.file)
+                self._writer.let_go(session.file)
             fresh = await self._run(self.files.load, key)
             if fresh is None:
                 session.retired = True
@@ -643,8 +568,9 @@ class JsonlStore:
         session = self._cache.peek(key)
         if session is None or session.file is None:
             return await self._run(self.files.page, key, after, before, limit)
-        if self._sync == "turn":
-            await self._durable(session)
+        if self._sync == "turn" and self._syncer.failure is None:
+            with contextlib.suppress(StoreReadOnly):
+                await self._durable(session)
         archived = session.state.archived.seq
         rows = session.records
         if after is not None:
@@ -722,11 +648,11 @@ class JsonlStore:
             cached_sessions=len(self._cache),
             cached_bytes=self._cache.bytes,
             unsynced_bytes=self._syncer.unsynced_bytes,
-            open_files=len(self._open),
+            open_files=len(self._writer),
         )
 
     async def update(self, key: SessionKey, patch: Patch) -> Session:
-        session, _ = await self._transact(key, lambda _: ([], patch))
+        session, _ = await self.transact(key, lambda _: ([], patch))
         return session
 
     async def archive(self, key: SessionKey) -> Session:
@@ -735,7 +661,7 @@ class JsonlStore:
     async def new_conversation(
         self, key: SessionKey, draft: Record, *, listed: bool = True
     ) -> Appended:
-        _, appended = await self._transact(
+        _, appended = await self.transact(
             key, lambda session: conversations.start(session, draft, listed=listed)
         )
         return appended
@@ -752,7 +678,7 @@ class JsonlStore:
 
     async def restore(self, key: SessionKey, draft: Record) -> Appended:
         ended = await self._ended(key)
-        _, appended = await self._transact(
+        _, appended = await self.transact(
             key.chat, lambda session: conversations.resume(session, draft, ended)
         )
         return appended
@@ -765,7 +691,7 @@ class JsonlStore:
         for first, last in session.state.continues:
             page = await self.read(key, before=last + 1, limit=limit)
             earlier += [row for row in page.records if row.seq > first]
-        return [*earlier[-limit:], *session.view()]
+        return [*earlier[-limit:], *session.view(limit)]
 
     async def delete(self, key: SessionKey) -> bool:
         if key.conversation is not None:
@@ -778,7 +704,7 @@ class JsonlStore:
             if session.retired:
                 return False
             existed = await self._run(self.files.delete, key)
-            self._let_go(session.file)
+            self._writer.let_go(session.file)
             session.retired = True
             self._cache.drop(key)
             self._index.forget(str(key))

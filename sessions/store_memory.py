@@ -6,7 +6,7 @@ order, idempotency and conversations exactly as they do; it has no cap, because 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from time import time
@@ -28,6 +28,7 @@ from sessions.session import Patch, Session
 from sessions.store import (
     Appended,
     Conversation,
+    Decide,
     Flushed,
     Listener,
     Listing,
@@ -36,6 +37,8 @@ from sessions.store import (
     Query,
     SessionInfo,
     Stats,
+    creates,
+    fits,
     make_cursor,
     read_cursor,
     snippet,
@@ -66,25 +69,18 @@ class MemoryStore:
     async def append(
         self, key: SessionKey, drafts: Sequence[Record], patch: Patch | None = None
     ) -> Appended:
-        creates = any(draft.role == "user" or draft.channel_delivery for draft in drafts)
-        _, appended = self._transact(key, lambda _: (drafts, patch), creates=creates)
+        _, appended = await self.transact(key, lambda _: (drafts, patch))
         return appended
 
-    def _transact(
-        self,
-        key: SessionKey,
-        decide: Callable[[Session], tuple[Sequence[Record], Patch | None]],
-        *,
-        creates: bool = False,
-    ) -> tuple[Session, Appended]:
+    async def transact(self, key: SessionKey, decide: Decide) -> tuple[Session, Appended]:
         if self._closed:
             raise StoreUnavailable("it is closed")
         if key.conversation is not None:
             raise ConversationEnded(key)
         session = self._sessions.get(key) or Session(key, push=key.channel in self._push)
-        if session.file is None and not creates:
-            raise SessionNotFound(key)
         drafts, patch = decide(session)
+        if session.file is None and not creates(drafts):
+            raise SessionNotFound(key)
         records, duplicates = session.admit(drafts)
         if patch is not None:
             last = records[-1].seq if records else session.last_seq
@@ -203,7 +199,7 @@ class MemoryStore:
             ]
             matches = self._matches(session, wanted)
             infos[0] = msgspec.structs.replace(infos[0], matches=matches)
-            found += [info for info in infos if _fits(info, query, wanted)]
+            found += [info for info in infos if fits(info, query)]
         return found
 
     @staticmethod
@@ -228,7 +224,7 @@ class MemoryStore:
         )
 
     async def update(self, key: SessionKey, patch: Patch) -> Session:
-        session, _ = self._transact(key, lambda _: ([], patch))
+        session, _ = await self.transact(key, lambda _: ([], patch))
         return session
 
     async def archive(self, key: SessionKey) -> Session:
@@ -237,7 +233,7 @@ class MemoryStore:
     async def new_conversation(
         self, key: SessionKey, draft: Record, *, listed: bool = True
     ) -> Appended:
-        _, appended = self._transact(
+        _, appended = await self.transact(
             key, lambda session: conversations.start(session, draft, listed=listed)
         )
         return appended
@@ -252,7 +248,7 @@ class MemoryStore:
 
     async def restore(self, key: SessionKey, draft: Record) -> Appended:
         ended = conversations.find(self._ended(self._existing(key.chat)), key)
-        _, appended = self._transact(
+        _, appended = await self.transact(
             key.chat, lambda session: conversations.resume(session, draft, ended)
         )
         return appended
@@ -265,7 +261,7 @@ class MemoryStore:
             for row in session.records
             if first < row.seq <= last
         ]
-        return [*earlier[-limit:], *session.view()]
+        return [*earlier[-limit:], *session.view(limit)]
 
     async def delete(self, key: SessionKey) -> bool:
         if key.conversation is not None:
@@ -292,22 +288,3 @@ class MemoryStore:
 
 def _order(info: SessionInfo) -> tuple[str, str]:
     return info.updated_at, info.key
-
-
-def _fits(info: SessionInfo, query: Query, wanted: Sequence[str]) -> bool:
-    pairs = (
-        (info.channel, query.channel),
-        (info.agent, query.agent),
-        (info.user, query.user),
-        (info.state, query.state),
-    )
-    if any(value is not None and value != own for own, value in pairs):
-        return False
-    if query.tag is not None and query.tag not in info.tags:
-        return False
-    if query.created_after is not None and not info.created_at > query.created_after:
-        return False
-    if query.created_before is not None and not info.created_at < query.created_before:
-        return False
-    title = info.title.lower()
-    return not wanted or bool(info.matches) or all(word in title for word in wanted)

@@ -3,7 +3,7 @@
 A log file is *dirty* from a write until a sync that started after it has returned. Modes:
 
 - `turn`: whoever writes waits for the sync; writers that wait together share one.
-- `interval`: dirty files are synced `seconds` after the first of them was written.
+- `interval`: every `seconds`, whatever is dirty then.
 - `none`: nothing is synced until `flush`.
 
 Only this thread syncs and closes the descriptors of log files: a number that was closed and given
@@ -19,7 +19,6 @@ import asyncio
 import os
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -48,6 +47,7 @@ class LogFile:
         "torn",
         "used",
         "waits",
+        "writing",
     )
 
     def __init__(self, path: Path, name: str, size: int = 0, *, created: bool = False) -> None:
@@ -64,7 +64,11 @@ class LogFile:
         self.torn = False
         """A failed write left bytes that could not be taken back: begin with a newline."""
         self.used = False
-        self.waits: deque[tuple[int, Callable[[OSError | None], None]]] = deque()
+        """Written to since it was last considered for closing."""
+        self.writing = False
+        """A thread is writing to it: it must stay open."""
+        # A list, because an empty deque is larger than the rest of a short session's file.
+        self.waits: list[tuple[int, Callable[[OSError | None], None]]] = []
 
 
 class Syncer:
@@ -83,8 +87,10 @@ class Syncer:
         self.last_seconds = 0.0
         self._root = root
         self._root_descriptor = -1
-        self._seconds = 0.0 if mode == "turn" else seconds
+        self._tick_seconds = seconds if mode == "interval" and seconds > 0 else None
+        """The thread looks for itself this often; without it, writers wake the thread."""
         self._on_failure = on_failure
+        self._failed: set[str] = set()
         self._loop = asyncio.get_running_loop()
         self._wake = threading.Condition()
         self._dirty: list[LogFile] = []
@@ -132,7 +138,7 @@ class Syncer:
     def _queue(self, file: LogFile) -> None:
         with self._wake:
             self._dirty.append(file)
-            if len(self._dirty) == 1 and self.mode != "none":
+            if len(self._dirty) == 1 and self._tick_seconds is None and self.mode != "none":
                 self._wake.notify()
 
     def durable(self, file: LogFile) -> asyncio.Future[None]:
@@ -186,15 +192,16 @@ class Syncer:
     def _run(self) -> None:
         while True:
             with self._wake:
-                self._wake.wait_for(self._has_work)
-                if self._seconds and not (self._flushes or self._stop or self._closing):
-                    self._wake.wait_for(lambda: bool(self._flushes or self._stop), self._seconds)
+                # Waking a thread costs a writer more than its write, so an interval needs none.
+                self._wake.wait_for(self._has_work, self._tick_seconds)
                 flushes, self._flushes = self._flushes, []
                 closing, self._closing = self._closing, []
                 stop = self._stop
                 files: list[LogFile] = []
                 if flushes or stop or self.mode != "none":
                     files, self._dirty = self._dirty, []
+            if not (files or flushes or closing or stop):
+                continue
             failed = self._sync(files)
             self._close(closing)
             self._loop.call_soon_threadsafe(self._done, files, failed, flushes)
@@ -211,9 +218,9 @@ class Syncer:
                 logger.bind(error=str(error)).warning("session file not closed")
 
     def _has_work(self) -> bool:
-        return bool(
-            self._stop or self._flushes or self._closing or (self._dirty and self.mode != "none")
-        )
+        if self._stop or self._flushes or self._closing:
+            return True
+        return bool(self._dirty) and self._tick_seconds is None and self.mode != "none"
 
     def _sync(self, files: Sequence[LogFile]) -> list[tuple[LogFile, OSError]]:
         if not files:
@@ -275,8 +282,7 @@ class Syncer:
         flushes: Sequence[asyncio.Future[Flushed]],
     ) -> None:
         for file, error in failed:
-            self.failure = self.failure or error
-            self._on_failure(file, error)
+            self.fail(file, error)
         self.unsynced_bytes = sum(
             max(0, file.size - max(file.synced, file.base)) for file in self._dirty
         )
@@ -285,18 +291,27 @@ class Syncer:
         bad = {id(file) for file, _ in failed}
         for future in flushes:
             if not future.done():
-                future.set_result(Flushed(len(files) - len(bad), len(bad)))
+                future.set_result(Flushed(len(files) - len(bad), len(self._failed)))
+
+    def fail(self, file: LogFile, error: OSError) -> None:
+        """What this session has on the disk is not known any more; it counts as failed for ever."""
+        self.failure = self.failure or error
+        if file.name not in self._failed:
+            self._failed.add(file.name)
+            self._on_failure(file, error)
 
     def _release(self, file: LogFile) -> None:
         """Tells those whose bytes are durable, in the order they wrote."""
         while file.waits and (self.failure is not None or file.waits[0][0] <= file.synced):
-            _, then = file.waits.popleft()
+            _, then = file.waits.pop(0)
             then(self.failure)
 
 
 def _sync_file(file: LogFile) -> None:
-    if file.descriptor >= 0:
-        disk.fdatasync(file.descriptor)
+    # Looked at once: the event loop may give it up at any moment, but only this thread closes it.
+    kept = file.descriptor
+    if kept >= 0:
+        disk.fdatasync(kept)
         return
     try:
         descriptor = disk.open_read(file.path)

@@ -13,21 +13,27 @@ from typing import IO, Any
 
 import click
 
-FAILED = 1
-USAGE = 2
-LOCKED = 75
-CONFIGURATION = 78
-
 
 class Failure(click.ClickException):
     """Ends the command with one line that says what is wrong and what to do."""
 
-    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+    def __init__(self, message: str) -> None:
         super().__init__(" ".join(message.split()))
-        self.exit_code = exit_code
 
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(f"parley: {self.message}", file=file, err=True)
+
+
+class WrongUsage(Failure):
+    exit_code = 2
+
+
+class Locked(Failure):
+    exit_code = 75
+
+
+class Misconfigured(Failure):
+    exit_code = 78
 
 
 class Commands(click.Group):
@@ -52,11 +58,11 @@ def _expected(error: Exception) -> Failure | None:
     from sessions import errors
 
     if isinstance(error, errors.StoreLocked):
-        return Failure(f"{error}; stop it first, then run this again", LOCKED)
+        return Locked(f"{error}; stop it first, then run this again")
     if isinstance(error, errors.StoreRefused):
-        return Failure(str(error), CONFIGURATION)
+        return Misconfigured(str(error))
     if isinstance(error, errors.InvalidKey):
-        return Failure(str(error), USAGE)
+        return WrongUsage(str(error))
     return Failure(_printable(str(error))) if isinstance(error, errors.SessionError) else None
 
 

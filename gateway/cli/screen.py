@@ -10,14 +10,16 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import lru_cache
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.progress import Progress, TaskID
+    from rich.table import Table
     from rich.text import Text
 
 BAR_SECONDS = 0.5
@@ -39,22 +41,29 @@ def one_line(text: str) -> str:
 
 
 def console(*, stderr: bool = False) -> Console:
+    file = sys.stderr if stderr else sys.stdout
+    bounded = file.isatty() or os.environ.get("COLUMNS", "").isdigit()
+    return _console(file, None if bounded else UNBOUNDED)
+
+
+@lru_cache(maxsize=2)
+def _console(file: IO[str], width: int | None) -> Console:
     from rich.console import Console
 
-    file = sys.stderr if stderr else sys.stdout
     reconfigure = getattr(file, "reconfigure", None)
     if reconfigure is not None:
         # A terminal that cannot show a character must not end the command.
         reconfigure(errors="backslashreplace")
-    bounded = file.isatty() or os.environ.get("COLUMNS", "").isdigit()
-    width = None if bounded else UNBOUNDED
     return Console(file=file, width=width, highlight=False, emoji=False, markup=False)
 
 
 def echo(text: str | Text = "", style: str | None = None, *, stderr: bool = False) -> None:
-    """One paragraph. Folded at words on a terminal."""
+    """One paragraph, folded at words on a terminal."""
     screen = console(stderr=stderr)
-    screen.print(text, style=style, soft_wrap=not screen.is_terminal)
+    if screen.is_terminal:
+        screen.print(text, style=style)
+    else:
+        screen.file.write(f"{text}\n")
 
 
 # -- tables -----------------------------------------------------------------------------------
@@ -75,16 +84,34 @@ class Column(NamedTuple):
 
 
 def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
-
     screen = console()
     cells = [[_cell(value) for value in row] for row in rows]
     widths = _fit(columns, cells, screen.width)
-    shown = Table(box=None, show_edge=False, pad_edge=False, padding=(0, GAP, 0, 0))
+    if screen.is_terminal:
+        screen.print(_table(columns, cells, widths))
+    elif screen.width < UNBOUNDED:
+        with screen.capture() as captured:
+            screen.print(_table(columns, cells, widths))
+        print_lines(line.rstrip() for line in captured.get().splitlines())
+    else:
+        titles = [[_cell(column.title) for column in columns]] if _titled(columns) else []
+        print_lines(_plain(columns, row, widths) for row in [*titles, *cells])
+
+
+def _table(columns: Sequence[Column], cells: list[list[Text]], widths: list[int]) -> Table:
+    from rich.table import Table
+
+    shown = Table(
+        box=None,
+        show_header=_titled(columns),
+        show_edge=False,
+        pad_edge=False,
+        padding=(0, GAP, 0, 0),
+    )
     for column, width in zip(columns, widths, strict=False):
         shown.add_column(
-            Text(column.title, style="bold"),
+            column.title,
+            header_style="bold",
             justify="right" if column.right else "left",
             style=column.style,
             width=width,
@@ -93,13 +120,25 @@ def table(columns: Sequence[Column], rows: Sequence[Sequence[str | Text]]) -> No
         )
     for row in cells:
         shown.add_row(*row[: len(widths)])
-    if screen.is_terminal:
-        screen.print(shown)
-        return
-    with screen.capture() as captured:
-        screen.print(shown)
-    lines = (line.rstrip() for line in captured.get().splitlines())
-    screen.print("\n".join(lines), soft_wrap=True)
+    return shown
+
+
+def _plain(columns: Sequence[Column], row: Sequence[Text], widths: Sequence[int]) -> str:
+    """A line for other programs: whole cells, columns under each other."""
+    parts = []
+    for column, cell, width in zip(columns, row, widths, strict=True):
+        space = " " * (width - cell.cell_len)
+        parts.append(space + cell.plain if column.right else cell.plain + space)
+    return (" " * GAP).join(parts).rstrip()
+
+
+def _titled(columns: Sequence[Column]) -> bool:
+    return any(column.title for column in columns)
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    """Exactly these lines: not folded, not styled."""
+    console().file.writelines(f"{line}\n" for line in lines)
 
 
 def _cell(value: str | Text) -> Text:
@@ -109,18 +148,36 @@ def _cell(value: str | Text) -> Text:
 
 
 def _fit(columns: Sequence[Column], rows: Sequence[Sequence[Text]], width: int) -> list[int]:
-    """The widths of the columns that find room. The last of them takes what is left."""
+    """The widths of the columns that find room, from the left."""
+    most = [
+        _widest(column, [row[place].cell_len for row in rows], width)
+        for place, column in enumerate(columns)
+    ]
+    least = [
+        min(wide, column.least) if column.least else wide
+        for column, wide in zip(columns, most, strict=True)
+    ]
     widths: list[int] = []
     room = width
-    for place, column in enumerate(columns):
-        natural = max([len(column.title), *(row[place].cell_len for row in rows)])
-        most = min(natural, max(8, int(width * column.share)))
-        wanted = min(most, column.least) if column.least else most
+    for wanted in least:
         if widths and wanted > room:
             break
-        widths.append(min(most, max(wanted, room)))
-        room -= widths[-1] + GAP
+        widths.append(wanted)
+        room -= wanted + GAP
+    room += GAP
+    for place, wanted in enumerate(widths):
+        more = max(0, min(room, most[place] - wanted))
+        widths[place] += more
+        room -= more
     return widths
+
+
+def _widest(column: Column, cells: Sequence[int], width: int) -> int:
+    """A few cells that must be folded anyway do not make the column wide for all others."""
+    limit = max(8, int(width * column.share))
+    if not column.fold or width >= UNBOUNDED:
+        return max([len(column.title), *(min(cell, limit) for cell in cells)])
+    return max([len(column.title), *(cell for cell in cells if cell <= limit)], default=limit)
 
 
 # -- times ------------------------------------------------------------------------------------

@@ -144,6 +144,30 @@ async def test_rows_and_metadata_go_together(store: SessionStore) -> None:
     assert (session.title, session.state.owner) == ("Plans", "ann")
 
 
+async def test_a_decision_is_made_in_the_step_of_the_write(store: SessionStore) -> None:
+    """Two who decide on what they see never decide on the same."""
+
+    def first_only(session: Session) -> tuple[list[Record], Patch | None]:
+        return ([user("first")] if session.last_seq == 0 else []), None
+
+    async with asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(store.transact(KEY, first_only))
+
+    assert await texts(store, KEY) == ["first"]
+
+
+async def test_a_decision_may_refuse(store: SessionStore) -> None:
+    """What a decision raises reaches the caller, and nothing is written."""
+
+    def refuse(_session: Session) -> tuple[list[Record], Patch | None]:
+        raise PermissionError
+
+    with pytest.raises(PermissionError):
+        await store.transact(KEY, refuse)
+    assert await store.get(KEY) is None
+
+
 async def test_only_a_message_creates_a_session(store: SessionStore) -> None:
     """A late answer does not revive a chat that is not there."""
     with pytest.raises(SessionNotFound):
@@ -565,6 +589,16 @@ async def test_a_message_that_waited_belongs_to_the_next_conversation(store: Ses
 
     assert before == ["still here?"]
     assert [row.text for row in await store.model_rows(KEY, 100)] == ["still here?", "Yes."]
+
+
+async def test_what_the_model_may_see_is_bounded(store: SessionStore) -> None:
+    """However long the log, only its end is given; what waits for an answer always is."""
+    await store.append(KEY, [user("still waiting", id="w")])
+    for number in range(20):
+        await exchange(store, KEY, number)
+    seen = [row.text for row in await store.model_rows(KEY, 4)]
+
+    assert seen == ["still waiting", "question 18", "answer 18", "question 19", "answer 19"]
 
 
 async def test_numbers_go_on_through_conversations(store: SessionStore) -> None:

@@ -14,9 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from sessions import directory, store_jsonl
+from sessions import directory, loader, store_jsonl
 from sessions.errors import SessionNotFound
-from sessions.key import SessionKey
 from sessions.record import NoteKind, Outcome, Record, closing, note, user
 from sessions.session import END, Patch
 from sessions.store_jsonl import JsonlStore
@@ -26,9 +25,12 @@ from tests.support.stores import (
     CHAT,
     abandon,
     answer,
+    ask,
+    doomed,
     idle,
     live_file,
     never_wait_for_the_disk,
+    opened,
     pending_of,
     rows_of,
     undelivered_of,
@@ -105,9 +107,7 @@ class Script:
         draft = closing("started anew", {asked.seq: Outcome.COMMAND}, command=True)
         appended = await self.store.new_conversation(CHAT, draft)
         rows = (*self.known.rows, *map(plain, appended.records))
-        self.note(
-            rows=rows, offset=rows[-1][0], title="", conversation=self.known.conversation + 1
-        )
+        self.note(rows=rows, offset=rows[-1][0], title="", conversation=self.known.conversation + 1)
         await idle(self.store)
 
     async def flush(self) -> None:
@@ -153,6 +153,19 @@ async def grow_over_the_cap(script: Script) -> None:
             await script.update(Patch(consolidated=5))
 
 
+async def cut_through_a_turn(script: Script) -> None:
+    """Nothing is ever settled: at twice the cap rows are archived that stay in the log too."""
+    await script.append(user("held", id="held"))
+    call = [{"id": "c1", "type": "function", "function": {"name": "find"}}]
+    await script.append(Record("assistant", "", tool_calls=call, turn="t"))
+    await script.update(Patch(consolidated=1))
+    for number in range(1, 4):
+        await script.turn(number)
+    await script.append(Record("tool", "found", tool_call_id="c1", turn="t"))
+    for number in range(4, 6):
+        await script.turn(number)
+
+
 async def leave_garbage(script: Script) -> None:
     await script.turn(1)
     await script.update(Patch(consolidated=1))
@@ -190,6 +203,7 @@ SCRIPTS: dict[str, tuple[Callable[[Script], Awaitable[None]], int]] = {
     "append": (append, 0),
     "update": (update, 0),
     "cap": (grow_over_the_cap, 8),
+    "forced cap": (cut_through_a_turn, 4),
     "garbage": (leave_garbage, 0),
     "new": (start_anew, 0),
     "flush": (flush_in_between, 0),
@@ -277,17 +291,17 @@ class Check:
 
     async def _check_readings(self, store: JsonlStore, rows: list[Record]) -> None:
         """Uncached and cached, from both ends, in small pages."""
-        assert await pages_backwards(store, rows) == rows
+        assert await pages_backwards(store) == rows
         await store.get(CHAT)
         assert await rows_of(store, CHAT) == rows, "loading changed the rows"
-        assert await pages_backwards(store, rows) == rows
+        assert await pages_backwards(store) == rows
         await store.invalidate(CHAT)
         assert await rows_of(store, CHAT) == rows, "loading again changed the rows"
 
     async def _check_work(self, store: JsonlStore, rows: list[Record]) -> None:
         settled = {seq for row in rows for seq in row.settles or ()}
-        open_users = [row.seq for row in rows if row.role == "user" and row.seq not in settled]
-        assert await pending_of(store, CHAT) == open_users
+        asked = [row.seq for row in rows if row.role == "user" and row.outcome is None]
+        assert await pending_of(store, CHAT) == [seq for seq in asked if seq not in settled]
         undelivered = await undelivered_of(store, CHAT)
         delivered = {row.note.get("seq") for row in rows if row.note and row.is_note}
         # A note may be gone with a rewrite, which then has the mark instead.
@@ -301,13 +315,8 @@ class Check:
         if self.lossy:
             possible |= {known.facts for known in self.before.earlier}
         assert facts in possible, f"{facts} is neither old nor new: {possible}"
-        seed = seed_reader.read(live_file(self.path, CHAT)) if session.file else None
-        if seed is not None and seed.key is not None:
-            offset = session.state.consolidated.seq
-            split = seed.last_consolidated
-            assert all(row["seq"] <= offset for row in seed.messages[:split])
-            assert all(row["seq"] > offset for row in seed.messages[split:])
-            assert seed.history is not None
+        begun = max((row.conversation or 1 for row in rows), default=1)
+        assert session.state.conversation == begun, "a new conversation was begun by half"
 
     async def _check_append(self, store: JsonlStore, rows: list[Record]) -> list[Row]:
         """What comes next is found by every cursor that was ever given out."""
@@ -318,10 +327,21 @@ class Check:
         assert now == [*rows, record]
         first = live_file(self.path, CHAT).read_bytes().split(b"\n")[0]
         assert json.loads(first)["_type"] == "metadata", "the first line is not metadata"
+        await self._check_seed_rules(store)
         return [plain(row) for row in now if is_message(row)]
 
+    async def _check_seed_rules(self, store: JsonlStore) -> None:
+        """A reader of old sees the same messages before and after the offset."""
+        session = await store.update(CHAT, Patch(tags=["seen"]))
+        seed = seed_reader.read(live_file(self.path, CHAT))
+        offset, split = session.state.consolidated.seq, seed.last_consolidated
+        assert [row["seq"] for row in seed.messages] == [row.seq for row in session.records]
+        assert all(row["seq"] <= offset for row in seed.messages[:split])
+        assert all(row["seq"] > offset for row in seed.messages[split:])
+        assert seed.history[-1] == ("user", "after the crash")
 
-async def pages_backwards(store: JsonlStore, rows: list[Record]) -> list[Record]:
+
+async def pages_backwards(store: JsonlStore) -> list[Record]:
     found: list[Record] = []
     before: int | None = None
     while True:
@@ -341,7 +361,7 @@ async def check_all(
     legacy: str | None = None,
 ) -> int:
     count = 0
-    for count, crash in enumerate(crashes, 1):  # noqa: B007 - it is returned
+    for count, crash in enumerate(crashes, 1):
         root = path / str(count)
         crash.lay_out(root)
         check = Check(
@@ -404,3 +424,62 @@ async def test_clean_shutdown(sync: str, tmp_path: Path, quick: pytest.MonkeyPat
 
     assert any("CLEAN" in operation.path for operation in recording.operations)
     assert await check_all(power_losses(recording), tmp_path, sync, lossy=True) > 10
+
+
+async def damaged_directory(path: Path) -> Known:
+    """One row unreadable, zeros in the middle, the last line torn; what is left of it."""
+    path.mkdir()
+    async with opened(path / "data", file_cap=0) as store:
+        for number in range(1, 5):
+            await ask(store, CHAT, number)
+        await store.update(CHAT, Patch(title="a title", consolidated=2))
+    file = live_file(path / "data", CHAT)
+    lines = file.read_bytes().split(b"\n")
+    lines[3] = lines[3].replace(b'"role":', b'"ro\xffle:')
+    file.write_bytes(b"\n".join([*lines[:5], b"\0" * 7, *lines[5:]]) + b'{"role":"us')
+    found = loader.load(file.read_bytes())
+    rows = tuple(map(plain, found.records))
+    assert len(rows) == 7
+    return Known(rows, durable=7, offset=2, title="a title")
+
+
+@pytest.mark.parametrize("crashes", [process_deaths, power_losses])
+async def test_repair(
+    crashes: Callable[[Recording], Iterable[Crash]], tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    """A repair can be cut off anywhere: the rows stay, and damaged bytes are never thrown away."""
+    root = tmp_path / "recorded"
+    known = await damaged_directory(root)
+    with Recording(root) as recording:
+        async with doomed(root / "data", file_cap=0) as store:
+            recording.mark(known)
+            await store.get(CHAT)
+    states = list(crashes(recording))
+
+    assert await check_all(states, tmp_path, "interval", lossy=False) > 3
+    for number in range(1, len(states) + 1):
+        aside = (tmp_path / str(number) / "data" / "quarantine").iterdir()
+        assert min(len(file.read_bytes()) for file in aside) == len(b'{"role":"us')
+
+
+@pytest.mark.parametrize("crashes", [process_deaths, power_losses])
+async def test_migration(
+    crashes: Callable[[Recording], Iterable[Crash]], tmp_path: Path, quick: pytest.MonkeyPatch
+) -> None:
+    """A migration can be cut off anywhere: the rows are in one of the two files, never in none."""
+    root = tmp_path / "recorded"
+    legacy = root / "legacy"
+    legacy.mkdir(parents=True)
+    head = {"_type": "metadata", "key": str(CHAT), "metadata": {}, "last_consolidated": 1}
+    rows = [{"role": role, "content": role} for role in ("user", "assistant", "user")]
+    text = "".join(json.dumps(line) + "\n" for line in (head, *rows))
+    (legacy / "slack_C1.jsonl").write_text(text)
+    expected = tuple((n, row["role"], row["content"], None) for n, row in enumerate(rows, 1))
+    known = Known(expected, durable=3, offset=1)
+    with Recording(root) as recording:
+        recording.mark(known)
+        async with doomed(root / "data", legacy_dirs=[legacy]) as store:
+            await store.get(CHAT)
+    states = list(crashes(recording))
+
+    assert await check_all(states, tmp_path, "interval", lossy=False, legacy="legacy") > 10

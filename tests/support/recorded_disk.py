@@ -64,7 +64,10 @@ class Recording:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
     ) -> None:
         for name, function in self._real.items():
             setattr(disk, name, function)
@@ -173,11 +176,8 @@ class Recording:
         if path.name == ".lock":
             name = self._name(path)
             if name not in self._names:
-                self._add(
-                    Operation("create", name, self._know(os.fstat(descriptor).st_ino, name))
-                )
+                self._add(Operation("create", name, self._know(os.fstat(descriptor).st_ino, name)))
             inode = self._names[name]
-            self._add(Operation("truncate", inode=inode))
             self._add(Operation("write", inode=inode, data=path.read_bytes()))
             return inode
         return self._inodes[os.fstat(descriptor).st_ino]
@@ -216,12 +216,11 @@ class _File:
     durable: bytes = b""
     changes: list[Operation] = field(default_factory=list)
 
-    def whole(self, upto: int | None = None, torn: int | None = None) -> bytes:
-        """After the first changes; of the last of them only `torn` bytes."""
+    def whole(self, torn: int | None = None) -> bytes:
+        """After every change; of the last one only `torn` bytes."""
         content = self.durable
-        changes = self.changes[:upto]
-        for index, change in enumerate(changes):
-            last = index == len(changes) - 1
+        for index, change in enumerate(self.changes):
+            last = index == len(self.changes) - 1
             content = _changed(content, change, torn if last else None)
         return content
 
@@ -285,9 +284,7 @@ class _Model:
             self.entries[name] = None if data is None else -1 - number
             if data is not None:
                 self.files[-1 - number] = _File(data)
-        self._initial = {
-            name: inode for name, inode in self.entries.items() if inode is not None
-        }
+        self._initial = {name: inode for name, inode in self.entries.items() if inode is not None}
         self._numbers: dict[int, int] = {}
         # Files that were there before have numbers of the recording too, in the same order.
         for number, name in enumerate(self._initial, 1):
@@ -349,9 +346,7 @@ class _Model:
 
     def unsynced(self) -> list[int]:
         reachable = set(self.names(self.pending).values())
-        return [
-            inode for inode, file in self.files.items() if file.changes and inode in reachable
-        ]
+        return [inode for inode, file in self.files.items() if file.changes and inode in reachable]
 
 
 def _after(names: dict[str, int | None], entries: Iterable[_Entry]) -> dict[str, int | None]:
@@ -374,6 +369,14 @@ def process_deaths(recording: Recording) -> Iterator[Crash]:
 
 def power_losses(recording: Recording) -> Iterator[Crash]:
     return _distinct(_each_moment(recording, _loss))
+
+
+def everything_unsynced_lost(recording: Recording) -> Crash:
+    """Power goes at the end of the recording, and takes all it can."""
+    model = _Model(recording)
+    for operation in recording.operations:
+        model.apply(operation)
+    return Crash(model.content([], lambda _, file: file.durable), None, None, "all lost")
 
 
 def _distinct(found: Iterable[Crash]) -> Iterator[Crash]:
@@ -402,9 +405,7 @@ def _each_moment(
             yield Crash(files, acknowledged, coming, f"{number} {operation.kind}: {what}")
 
 
-def _death(
-    model: _Model, operation: Operation
-) -> Iterator[tuple[str, dict[str, bytes | None]]]:
+def _death(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, bytes | None]]]:
     if operation.kind == "write":
         inode = model._file(operation.inode)
         for torn in cuts(operation.data):
@@ -421,11 +422,14 @@ def _loss(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, 
         shown = f"{len(entries)} of {len(model.pending)} entries"
         yield f"kept, {shown}", model.content(entries, lambda _, file: file.whole())
         yield f"dropped, {shown}", model.content(entries, lambda _, file: file.durable)
-        yield f"zeros, {shown}", model.content(entries, lambda _, file: _zeros(file, len(file.durable)))
+        yield (
+            f"zeros, {shown}",
+            model.content(entries, lambda _, file: _zeros(file, len(file.durable))),
+        )
     for inode in model.unsynced():
         file = model.files[inode]
-        for upto, torn in _places(file):
-            part = file.whole(upto, torn)
+        for torn in cuts(file.changes[-1].data):
+            part = file.whole(torn=torn)
             for what, data in (("torn", part), ("zeros", part.ljust(len(file.whole()), b"\0"))):
 
                 def read(number: int, file: _File, inode: int = inode, data: bytes = data) -> bytes:
@@ -436,13 +440,6 @@ def _loss(model: _Model, operation: Operation) -> Iterator[tuple[str, dict[str, 
 
 def _zeros(file: _File, at: int) -> bytes:
     return file.whole()[:at].ljust(len(file.whole()), b"\0")
-
-
-def _places(file: _File) -> Iterator[tuple[int, int]]:
-    for upto, change in enumerate(file.changes, 1):
-        if change.kind == "write":
-            for torn in cuts(change.data):
-                yield upto, torn
 
 
 def cuts(data: bytes) -> list[int]:
@@ -465,4 +462,3 @@ def _subsets(entries: list[_Entry]) -> Iterator[list[_Entry]]:
     for entry in entries:
         yield [entry]
         yield [other for other in entries if other is not entry]
-

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from sessions import disk, index, store_jsonl
+from sessions import disk, index, log_writer
 from sessions.key import SessionKey
 from sessions.record import Outcome, Record, closing, user
 from sessions.store_jsonl import JsonlStore
@@ -41,7 +41,7 @@ def never_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(disk, "fdatasync", lambda _: None)
     monkeypatch.setattr(disk, "sync_directory", lambda _: None)
     monkeypatch.setattr(disk, "sync_filesystem", lambda _: None)
-    monkeypatch.setattr(store_jsonl, "BALLAST_BYTES", 4096)
+    monkeypatch.setattr(log_writer, "BALLAST_BYTES", 4096)
 
 
 async def idle(store: JsonlStore) -> None:
@@ -56,9 +56,9 @@ async def abandon(store: JsonlStore) -> None:
     await idle(store)
     await store._index.close()
     store._syncer._dirty.clear()
-    while store._open:
-        store._syncer.close_later(store._open.popleft().descriptor)
+    store._writer.close()
     await store._syncer.stop()
+    await idle(store)
     store.directory.release()
     store._threads.shutdown(wait=True)
 

@@ -23,6 +23,7 @@ from sessions.key import SessionKey
 from sessions.legacy import LegacyFiles, Migrated, Skipped, migrate_directory, migrate_file
 from sessions.session import Session, read_state
 from tests.support import seed_reader
+from tests.support.recorded_disk import Recording, power_losses
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "nanobot"
 VERSIONS = sorted(path.name for path in FIXTURES.iterdir() if path.is_dir())
@@ -555,6 +556,20 @@ def test_a_crash_anywhere_leaves_one_copy(tmp_path: Path, elsewhere: Path) -> No
         path = tmp_path / str(at)
         assert run_with_faults(path, source, names, at) == at
         check_one_copy(path, source, content)
+
+
+def test_power_loss_anywhere_leaves_one_copy(tmp_path: Path, old: Path) -> None:
+    """Whatever was not synced may be gone: still the source or ours is whole."""
+    source = write_damaged(old / "telegram_1.jsonl")
+    content = source.read_bytes()
+    recording = Recording(tmp_path)
+    with opened(tmp_path / "data") as directory, recording:
+        migrate_file(directory, source, KEY)
+
+    for number, crash in enumerate(power_losses(recording)):
+        root = tmp_path / str(number)
+        crash.lay_out(root)
+        check_one_copy(root / "data", root / "nanobot" / source.name, content)
 
 
 @pytest.mark.parametrize(

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import difflib
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from gateway.cli.exits import CONFIGURATION, Failure
-from sessions import conversations, loader
+from gateway.cli.exits import Failure, Misconfigured
+from sessions import conversations, lines, loader
 from sessions.directory import DataDirectory
 from sessions.errors import InvalidKey, SessionNotFound, SessionUnreadable
 from sessions.index import MATCHES_SHOWN, describe, describe_conversation, searchable
@@ -84,27 +85,29 @@ class Library:
         return os.fsencode(name).decode(errors="replace")
 
     def key(self, text: str) -> SessionKey:
-        """A session that exists. Raises InvalidKey or SessionNotFound, with what was perhaps meant."""
+        """A session that exists. Raises InvalidKey or Failure, with what was perhaps meant."""
         try:
             key = SessionKey.parse(text)
         except InvalidKey as error:
             reason = error.reason + self._suggestion(text)
             raise InvalidKey(error.text, reason) from error
         if not os.path.lexists(self.directory.live_path(key.chat)):
-            raise Failure(f"there is no session {key}{self._suggestion(text)}")
+            raise Failure(f"there is no session {key}{self._suggestion(str(key))}")
         if key.conversation is not None:
             self._conversation(key)
         return key
 
     def _suggestion(self, text: str) -> str:
-        folded = text.casefold()
-        names = {name.casefold(): name for name in self._names()}
-        inside = [name for name in names if folded in name or name.partition(":")[2] in folded]
-        close = difflib.get_close_matches(folded, names, n=MOST_SUGGESTIONS, cutoff=0.6)
-        found = list(dict.fromkeys([*close, *sorted(inside, key=len)]))[:MOST_SUGGESTIONS]
+        wanted = text.casefold().rpartition(":")[2].partition("#")[0] or text.casefold()
+        chats: dict[str, list[str]] = {}
+        for name in self._names():
+            chats.setdefault(name.partition(":")[2].casefold(), []).append(name)
+        inside = sorted((chat for chat in chats if wanted in chat), key=len)
+        close = difflib.get_close_matches(wanted, chats, n=MOST_SUGGESTIONS, cutoff=0.7)
+        found = [name for chat in dict.fromkeys([*inside, *close]) for name in chats[chat]]
         if not found:
             return "; parley sessions list shows what there is"
-        return f"; did you mean {' or '.join(names[name] for name in found)}?"
+        return f"; did you mean {' or '.join(found[:MOST_SUGGESTIONS])}?"
 
     def _names(self) -> Iterator[str]:
         """Keys by the names of their files; those too long for one are left out."""
@@ -120,7 +123,9 @@ class Library:
         except SessionNotFound as error:
             numbers = ", ".join(f"#{one.number}" for one in ended if one.listed)
             has = f"its ended conversations are {numbers}" if numbers else "none has ended yet"
-            raise Failure(f"{key.chat} has no ended conversation {key.conversation}; {has}") from error
+            raise Failure(
+                f"{key.chat} has no ended conversation {key.conversation}; {has}"
+            ) from error
 
     # -- lists --------------------------------------------------------------------------------
 
@@ -157,13 +162,38 @@ class Library:
         return found[: query.limit] if query.limit > 0 else found
 
     def ended(self, session: Session) -> list[Conversation]:
-        if session.state.conversation == 1:
-            return []
         try:
             return self.files.ended(session.key.chat, session.records)
         except SessionUnreadable as error:
             self._note(error.path, error.reason)
             return []
+
+    def stats(self, progress: Progress) -> dict[str, Any]:
+        states: Counter[str] = Counter()
+        totals: Counter[str] = Counter()
+        for session, _ in self.sessions(progress):
+            info = describe(session)
+            states[info.state] += 1
+            totals["messages"] += info.message_count
+            totals["tokens"] += info.token_count
+            totals["pending"] += info.pending
+            totals["undelivered"] += info.undelivered
+        return {
+            "total_sessions": states.total(),
+            "active_sessions": states["active"],
+            "archived_sessions": states["archived"],
+            "sessions_by_state": dict(states),
+            "total_messages": totals["messages"],
+            "total_tokens": totals["tokens"],
+            "pending_messages": totals["pending"],
+            "undelivered_messages": totals["undelivered"],
+            "live_bytes": self._bytes(self.directory.sessions),
+            "archive_bytes": self._bytes(self.directory.archive),
+            "quarantined": len(self._entries(self.directory.quarantine)),
+        }
+
+    def _bytes(self, root: Path) -> int:
+        return sum(path.lstat().st_size for path in self.paths(root) if path.exists())
 
     # -- one session --------------------------------------------------------------------------
 
@@ -236,17 +266,19 @@ class Library:
         except FileNotFoundError:
             return {}
         found = loader.load(data)
-        lines = loader.raw_rows(data, found)
-        return {row.seq: line for row, line in zip(found.records, lines, strict=True)}
+        raw = loader.raw_rows(data, found)
+        return {row.seq: line for row, line in zip(found.records, raw, strict=True)}
 
 
-def check(path: Path) -> None:
-    """Raises Failure unless this is a data directory."""
+def check(path: Path, *, may_create: bool = False) -> None:
+    """Raises Failure unless this is a data directory, or can become one."""
     hint = "name the data directory with --data-dir or PARLEY_DATA_DIR"
+    if may_create and (path.is_dir() or not path.exists()):
+        return
     if not path.exists():
         raise Failure(f"there is no data directory {path}; {hint}")
     if not path.is_dir():
-        raise Failure(f"{path} is not a directory; {hint}", CONFIGURATION)
+        raise Misconfigured(f"{path} is not a directory; {hint}")
     if not (path / "sessions").is_dir():
         raise Failure(f"{path} is not a data directory, it has no sessions/ in it; {hint}")
 
@@ -278,9 +310,9 @@ def info_object(info: SessionInfo) -> dict[str, Any]:
     return {**value, "max_tokens": None}
 
 
-def session_object(session: Session) -> dict[str, Any]:
+def session_object(session: Session, messages: Sequence[Record] | None = None) -> dict[str, Any]:
     state = session.state
-    return {
+    value = {
         **info_object(describe(session)),
         "summary": state.summary,
         "usage": state.usage,
@@ -288,3 +320,10 @@ def session_object(session: Session) -> dict[str, Any]:
         "conversation": state.conversation,
         "custom": state.custom,
     }
+    if messages is not None:
+        value["messages"] = [lines.plain(row) for row in messages]
+    return value
+
+
+def conversation_object(session: Session, ended: Conversation) -> dict[str, Any]:
+    return {"key": f"{session.key.chat}#{ended.number}", **msgspec.to_builtins(ended)}

@@ -1,0 +1,28 @@
+"""The benchmarks run. What they measure is no test's business."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from benchmarks.sessions import BENCHMARKS
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_every_row_yields_a_figure(tmp_path: Path) -> None:
+    """A small run without the peer fills every row of the table and leaves nothing behind."""
+    results, scratch = tmp_path / "results.json", tmp_path / "scratch"
+    command = [sys.executable, "-m", "benchmarks.sessions", "--quick", "--no-peer"]
+    places = ["--json", str(results), "--scratch", str(scratch)]
+
+    done = subprocess.run(
+        [*command, *places], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(results.read_text())["rows"]
+    assert [row["row"] for row in rows] == [name for names in BENCHMARKS.values() for name in names]
+    assert all(row["ours"] >= 0 for row in rows)
+    assert max(len(line) for line in done.stdout.splitlines()) <= 100
+    assert not list(scratch.iterdir())
