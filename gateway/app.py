@@ -29,6 +29,7 @@ from gateway.live import Live
 from gateway.media import Media
 from gateway.router import Router
 from gateway.tasks import Tasks
+from gateway.telemetry import Metrics
 from gateway.users import User
 from sessions.store import SessionStore
 from sessions.store_jsonl import JsonlStore
@@ -56,6 +57,7 @@ class Gateway:
         self.store: SessionStore = make_store(settings)
         self.bus = Bus()
         self.ledger = Ledger()
+        self.metrics = Metrics()
         self.tasks = Tasks("gateway")
         self.connections: set[Any] = set()
         """Open WebSocket connections; each has `close(code, reason)`."""
@@ -82,12 +84,21 @@ class Gateway:
             self.ledger,
             self.media.stage,
             current,
+            self.metrics.observe_turn,
         )
         self.commands.lanes = self.lanes
         self.router = Router(
-            self.store, self.bus, self.lanes, self.commands, self.ledger, current
+            self.store,
+            self.bus,
+            self.lanes,
+            self.commands,
+            self.ledger,
+            current,
+            self.media.shown,
         )
-        self.live = Live(self.store, self.bus, self.lanes)
+        self.live = Live(
+            self.store, self.bus, self.lanes, self.media.shown, self.metrics.count_reconnect
+        )
         self.state = "serving"
         self.tasks.spawn(self.lanes.recover(), "recovery")
         self.tasks.spawn(self._expire(), "expiry")

@@ -17,6 +17,7 @@ from sessions.key import SessionKey
 from sessions.record import Record
 
 Subscriber = Callable[[Event], None]
+Shown = Callable[[list[Any]], list[Any]]
 
 
 class Bus:
@@ -69,8 +70,8 @@ def _tell(subscribers: Sequence[Subscriber], event: Event) -> None:
             logger.opt(exception=error).error("subscriber failed")
 
 
-def message_fields(row: Record) -> dict[str, Any]:
-    """A row as clients see it."""
+def message_fields(row: Record, shown: Shown = list) -> dict[str, Any]:
+    """A row as clients see it; `shown` gives its files links."""
     fields: dict[str, Any] = {
         "seq": row.seq,
         "role": row.role,
@@ -82,13 +83,14 @@ def message_fields(row: Record) -> dict[str, Any]:
         "turn": row.turn,
         "outcome": row.outcome,
         "latency_ms": row.latency_ms,
-        "media": row.media,
+        "media": shown(row.media) if row.media else None,
         "tool_calls": row.tool_calls,
         "tool_call_id": row.tool_call_id,
         "name": row.name,
         "reasoning": row.reasoning_content,
         "sender": row.sender,
         "usage": row.usage,
+        "error": row.error,
         "settles": row.settles,
         "replaces": row.replaces,
         "conversation": row.conversation,

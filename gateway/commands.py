@@ -225,5 +225,3 @@ class Commands:
 
     async def _not_yet(self, _session: Session, command: Command, row: Record) -> Record:
         return self._answer(row, f"/{command.name} is not available yet.")
-
-

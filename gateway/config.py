@@ -345,8 +345,8 @@ class Settings(Section):
             raise ValueError("agents: there must be one named default")
         wanted = [(f"routes.{i}.agent", route.agent) for i, route in enumerate(self.routes)]
         for name, agent in self.agents.items():
-            for other in getattr(agent, "fallback", ()):
-                wanted.append((f"agents.{name}.fallback", other))
+            others = getattr(agent, "fallback", ())
+            wanted.extend((f"agents.{name}.fallback", other) for other in others)
         for place, name in wanted:
             if name not in self.agents:
                 raise ValueError(f"{place}: there is no agent named {name!r}")

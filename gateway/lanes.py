@@ -12,9 +12,7 @@ import functools
 import secrets
 import time
 from collections.abc import Callable
-from typing import Any
 
-import msgspec
 from loguru import logger
 
 from gateway.agents.agent import Messages, SessionFacts, TurnContext
@@ -25,13 +23,15 @@ from gateway.config import ContextSettings, Settings
 from gateway.ledger import Ledger
 from gateway.slots import Slots
 from gateway.tasks import Tasks
-from gateway.turn import Abandoned, Stage, Turn, settles
+from gateway.turn import Abandoned, Stage, Turn
 from sessions import clock, history
-from sessions.errors import SessionError, SessionNotFound, StoreUnavailable
+from sessions.errors import SessionError, SessionNotFound
 from sessions.key import SessionKey
 from sessions.record import NoteKind, Outcome, Record, closing, note
-from sessions.session import Patch, Session
+from sessions.session import Session
 from sessions.store import SessionStore
+
+Observe = Callable[[str, float, float | None], None]
 
 MAX_ATTEMPTS = 3
 ROWS_PER_MESSAGE = 4
@@ -49,13 +49,14 @@ class Lanes:
         ledger: Ledger,
         stage: Stage,
         settings: Callable[[], Settings],
+        observe: Observe,
     ) -> None:
         self.turns: dict[SessionKey, Turn] = {}
         """The turn that runs in each busy chat."""
         self.slots = Slots(settings().limits.running_turns)
         self._store, self._bus, self._agents = store, bus, agents
         self._commands, self._ledger, self._stage = commands, ledger, stage
-        self._settings = settings
+        self._settings, self._observe = settings, observe
         self._lanes: set[SessionKey] = set()
         self._tasks = Tasks("lane")
         self._agent_tasks = Tasks("turn")
@@ -161,9 +162,7 @@ class Lanes:
         except Abandoned:
             self._stopping = True
 
-    async def _run(
-        self, session: Session, batch: list[Record], turn_id: str, attempt: int
-    ) -> None:
+    async def _run(self, session: Session, batch: list[Record], turn_id: str, attempt: int) -> None:
         settings = self._settings()
         turn = Turn(
             id=turn_id,
@@ -189,6 +188,9 @@ class Lanes:
             await turn.close(Outcome.FAILED, "Something went wrong inside the gateway.")
         finally:
             del self.turns[session.key]
+            if session.retired:
+                self._ledger.withdraw(session.key)
+            self._observe(turn.outcome, turn.latency_seconds, turn.first_shown)
 
     def _agent_name(self, session: Session, row: Record) -> str:
         """The chat's own choice, else the first route that matches."""
@@ -208,7 +210,7 @@ class Lanes:
             strategy=context.strategy,
             timestamps=context.timestamps,
         )
-        rows = await self._rows(session, context)
+        rows = await self._rows(session, turn, context)
         choose = functools.partial(
             history.select,
             rows,
@@ -229,9 +231,12 @@ class Lanes:
             instructions=session.state.summary or "",
         )
 
-    async def _rows(self, session: Session, context: ContextSettings) -> list[Record]:
+    async def _rows(self, session: Session, turn: Turn, context: ContextSettings) -> list[Record]:
         """Enough of the log to choose the history from; commands and notes fall out later."""
-        rows = list(await self._store.model_rows(session.key, ROWS_PER_MESSAGE * context.history_messages))
+        limit = ROWS_PER_MESSAGE * context.history_messages
+        rows = list(await self._store.model_rows(session.key, limit))
+        if turn.attempt > 1:
+            rows = await self._with_logged(session, turn, rows)
         if context.strategy == "first+recent":
             offset = session.state.consolidated.seq
             first = next(
@@ -240,6 +245,16 @@ class Lanes:
             if first is not None and rows and first.seq < rows[0].seq:
                 rows.insert(0, first)
         return rows
+
+    async def _with_logged(self, session: Session, turn: Turn, rows: list[Record]) -> list[Record]:
+        """Everything an earlier attempt has logged, so that no side effect is repeated."""
+        known = {row.seq for row in rows}
+        after, missing, more = turn.answering[0].seq, list[Record](), True
+        while more:
+            page = await self._store.read(session.key, after=after, limit=1_000)
+            missing += [row for row in page.records if row.turn == turn.id and row.seq not in known]
+            after, more = page.records[-1].seq if page.records else after, page.more
+        return sorted([*rows, *missing], key=lambda row: row.seq)
 
     # -- after a crash ------------------------------------------------------------------------
 
@@ -278,9 +293,7 @@ class Lanes:
 
     async def _note_attempt(self, session: Session, turn_id: str, attempt: int) -> None:
         """In the log and on the disk before anything runs again: a crash loop is bounded."""
-        await self._store.append(
-            session.key, [note(NoteKind.ATTEMPT, turn=turn_id, n=attempt)]
-        )
+        await self._store.append(session.key, [note(NoteKind.ATTEMPT, turn=turn_id, n=attempt)])
         await self._store.flush()
         logger.bind(session=str(session.key), turn=turn_id, attempt=attempt).warning(
             "turn recovered"

@@ -45,6 +45,11 @@ class Ledger:
         self.received[channel] += 1
         self.outcomes[channel, Outcome.REJECTED.value] += 1
 
+    def withdraw(self, key: SessionKey) -> None:
+        """The chat was deleted: what was open in it ends with it."""
+        for seq in list(self._open.get(key, ())):
+            self._settle(key, seq, Outcome.WITHDRAWN.value)
+
     def is_fresh(self, key: SessionKey, seq: int) -> bool:
         """True if the message arrived in the life of this process."""
         return seq in self._fresh.get(key, ())

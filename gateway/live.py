@@ -11,12 +11,13 @@ highest number a client has seen is always a safe place to resume from.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from channels.channel import Event, Sink
 from channels.errors import Refused
 from channels.websocket.protocol import plan
-from gateway.bus import Bus, message_fields
+from gateway.bus import Bus, Shown, message_fields
 from gateway.lanes import Lanes
 from gateway.users import User
 from sessions.key import SessionKey
@@ -87,8 +88,16 @@ class Watch:
 
 
 class Live:
-    def __init__(self, store: SessionStore, bus: Bus, lanes: Lanes) -> None:
+    def __init__(
+        self,
+        store: SessionStore,
+        bus: Bus,
+        lanes: Lanes,
+        shown: Shown,
+        count_reconnect: Callable[[], None],
+    ) -> None:
         self._store, self._bus, self._lanes = store, bus, lanes
+        self._shown, self._count_reconnect = shown, count_reconnect
 
     async def watch(self, key: SessionKey, who: User, sink: Sink, *, new: bool = False) -> Watch:
         """Registers for live events, held back until `replay` is over. Raises Refused.
@@ -112,6 +121,8 @@ class Live:
         self, watch: Watch, sink: Sink, who: User, since: int | None, log: str | None
     ) -> None:
         """Sends what the client has missed, at the pace of its socket, then lets events through."""
+        if since is not None:
+            self._count_reconnect()
         session = await self._store.get_or_create(watch.key)
         wanted = plan(since, log, own_log=session.state.log, last_seq=session.last_seq)
         rows, more = [], False
@@ -134,7 +145,9 @@ class Live:
         while True:
             for row in rows:
                 if not row.is_note:
-                    watch.show(Event("message", message_fields(row), row.seq, row.turn))
+                    watch.show(
+                        Event("message", message_fields(row, self._shown), row.seq, row.turn)
+                    )
                     if not await sink.drained():
                         return
             if not watch.overflowed:

@@ -20,7 +20,7 @@ from loguru import logger
 from channels.channel import Event, Inbound
 from channels.errors import Refused
 from gateway import commands
-from gateway.bus import Bus, message_fields
+from gateway.bus import Bus, Shown, message_fields
 from gateway.commands import Commands
 from gateway.config import Settings
 from gateway.lanes import Lanes
@@ -36,7 +36,7 @@ from sessions.errors import (
     StoreUnavailable,
 )
 from sessions.key import SessionKey
-from sessions.record import NoteKind, Outcome, Record, closing, user
+from sessions.record import Outcome, Record, closing, user
 from sessions.session import Patch, Session
 from sessions.store import SessionStore
 
@@ -61,7 +61,9 @@ class Router:
         commands: Commands,
         ledger: Ledger,
         settings: Callable[[], Settings],
+        shown: Shown,
     ) -> None:
+        self._shown = shown
         self._store, self._bus, self._lanes = store, bus, lanes
         self._commands, self._ledger, self._settings = commands, ledger, settings
         self._acks: dict[tuple[SessionKey, str], Callable[[Ack], None]] = {}
@@ -86,9 +88,9 @@ class Router:
             await self._receive(inbound, sender, acknowledge)
         except Refused as refusal:
             self._ledger.reject(inbound.channel)
-            logger.bind(
-                channel=inbound.channel, user=sender.id, reason=refusal.code
-            ).info("message rejected")
+            logger.bind(channel=inbound.channel, user=sender.id, reason=refusal.code).info(
+                "message rejected"
+            )
             raise
 
     async def _receive(
@@ -201,14 +203,19 @@ class Router:
         key = session.key
         self._ledger.follow(key, rows)
         for row in rows:
-            if row.id is not None and (ack := self._acks.pop((key, row.id), None)) is not None:
-                ack(Ack(row.id, row.seq, False, self._queued(session, row.seq)))
+            if row.role == "user" and row.id is not None:
+                self._acknowledge(session, row, row.id)
             if not row.is_note:
-                event = Event("message", message_fields(row), row.seq, row.turn)
+                event = Event("message", message_fields(row, self._shown), row.seq, row.turn)
                 self._bus.publish(key, event)
             if row.role == "user":
                 self._start(session, row)
         self._announce(session, rows)
+
+    def _acknowledge(self, session: Session, row: Record, id: str) -> None:
+        acknowledge = self._acks.pop((session.key, id), None)
+        if acknowledge is not None:
+            acknowledge(Ack(id, row.seq, False, self._queued(session, row.seq)))
 
     def _start(self, session: Session, row: Record) -> None:
         key = session.key

@@ -27,7 +27,6 @@ from gateway.http.auth import Authenticator
 from gateway.http.protocol import HttpProtocol
 from gateway.http.websocket import UNAUTHORIZED
 from gateway.logs import Logs
-from gateway.telemetry import Metrics
 from gateway.tokens import TokenError
 from sessions.errors import StoreLocked, StoreRefused
 
@@ -68,7 +67,7 @@ class Process:
     def __init__(self, settings: Settings, logs: Logs, reload: Callable[[], Settings]) -> None:
         self._logs = logs
         self._gateway = Gateway(settings, reload)
-        self._metrics: Metrics = getattr(self._gateway, "metrics", None) or Metrics()
+        self._metrics = self._gateway.metrics
         self._metrics.add_process()
         self._auth = Authenticator(settings.auth, Path(settings.data_dir))
         self._listener = Listener(self._uvicorn(settings))

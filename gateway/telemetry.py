@@ -12,7 +12,12 @@ from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
-from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.metrics_core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    Metric,
+    SummaryMetricFamily,
+)
 
 from sessions.store import Stats
 
@@ -21,7 +26,6 @@ if TYPE_CHECKING:
 
 CONTENT_TYPE = CONTENT_TYPE_LATEST
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
-_SHORT_SECONDS = (0.00001, 0.000025, 0.00005, 0.0001, 0.00025, 0.001, 0.005, 0.025, 0.1, 0.5, 2.5)
 
 
 class Metrics:
@@ -30,12 +34,6 @@ class Metrics:
         self._turns = self._histogram("turn_seconds", "Time a turn took.", _SECONDS, ["outcome"])
         self._first = self._histogram(
             "turn_first_token_seconds", "Time until a turn showed its first word.", _SECONDS
-        )
-        self._appends = self._histogram(
-            "append_seconds", "Time an append to a session's log took.", _SHORT_SECONDS
-        )
-        self._syncs = self._histogram(
-            "sync_seconds", "Time a sync of session logs took.", _SHORT_SECONDS
         )
         self._connects = self._counter(
             "websocket_connections", "WebSocket connections that were accepted."
@@ -55,12 +53,6 @@ class Metrics:
         self._turns.labels(outcome).observe(latency_seconds)
         if first_shown_seconds is not None:
             self._first.observe(first_shown_seconds)
-
-    def observe_append(self, seconds: float) -> None:
-        self._appends.observe(seconds)
-
-    def observe_sync(self, seconds: float) -> None:
-        self._syncs.observe(seconds)
 
     def count_connection(self) -> None:
         self._connects.inc()
@@ -157,6 +149,18 @@ class _View:
         yield _gauge("cached_bytes", "Memory of the sessions kept.", stats.cached_bytes)
         yield _gauge("unsynced_bytes", "Bytes that wait for the disk.", stats.unsynced_bytes)
         yield _gauge("open_files", "Session logs that are open.", stats.open_files)
+        yield SummaryMetricFamily(
+            "parley_append_seconds",
+            "Time spent in writes to session logs.",
+            count_value=stats.appends,
+            sum_value=stats.append_seconds,
+        )
+        yield SummaryMetricFamily(
+            "parley_sync_seconds",
+            "Time spent in syncs of session logs.",
+            count_value=stats.syncs,
+            sum_value=stats.sync_seconds,
+        )
 
 
 def _gauge(name: str, text: str, value: float) -> GaugeMetricFamily:

@@ -15,6 +15,7 @@ from typing import Any
 
 from loguru import logger
 
+from channels.channel import Event
 from gateway.agents.agent import (
     Agent,
     AgentEvent,
@@ -28,7 +29,6 @@ from gateway.agents.agent import (
     TurnContext,
     Usage,
 )
-from channels.channel import Event
 from gateway.bus import Bus
 from gateway.config import LimitSettings
 from gateway.tasks import Tasks
@@ -72,6 +72,8 @@ class Turn:
         self.n = 0
         self.started_at = clock.now()
         self.first_shown: float | None = None
+        self.outcome = "pending"
+        self.latency_seconds = 0.0
         self.agent_name = ""
         self._store, self._bus, self._tasks = store, bus, tasks
         self._limits, self._stage = limits, stage
@@ -92,7 +94,7 @@ class Turn:
             self._stop.set_result(outcome)
 
     def give_up(self) -> None:
-        """The deadline of a shutdown: what was shown is kept, the rest is left for the next start."""
+        """A shutdown cannot wait: what was shown is kept, else it is left for the next start."""
         self.stop(Outcome.INTERRUPTED if self.text else _PENDING)
 
     def snapshot(self) -> dict[str, Any]:
@@ -218,9 +220,7 @@ class Turn:
         self.text = self.reasoning = ""
 
     async def _log_result(self, event: ToolResult) -> None:
-        row = Record(
-            "tool", event.content, turn=self.id, tool_call_id=event.id, name=event.name
-        )
+        row = Record("tool", event.content, turn=self.id, tool_call_id=event.id, name=event.name)
         await self._append(row)
         self._tool(event.id, event.name, "end", event.summary)
 
@@ -247,7 +247,9 @@ class Turn:
     async def close(self, outcome: str, error: str | None = None) -> str:
         """Writes the one closing record. A full disk delays it; nothing makes it twice."""
         self._closed = True
-        latency_ms = round((time.monotonic() - self._started) * 1000)
+        self.outcome = str(outcome)
+        self.latency_seconds = time.monotonic() - self._started
+        latency_ms = round(self.latency_seconds * 1000)
         row = Record(
             "assistant",
             self.text,

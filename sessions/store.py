@@ -127,6 +127,11 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
     cached_bytes: int = 0
     unsynced_bytes: int = 0
     open_files: int = 0
+    appends: int = 0
+    append_seconds: float = 0.0
+    """Time spent in writes so far."""
+    syncs: int = 0
+    sync_seconds: float = 0.0
 
 
 class SessionLog(Protocol):
@@ -227,6 +232,9 @@ class SessionCatalog(Protocol):
 
 class SessionStore(SessionLog, SessionCache, SessionCatalog, Protocol):
     async def open(self) -> None: ...
+
+    def check_writable(self) -> None:
+        """Raises StoreUnavailable or StoreReadOnly if nothing can be appended now."""
 
     async def flush(self) -> Flushed:
         """Makes everything durable, goes on past a failing session, and counts."""

@@ -96,6 +96,8 @@ class JsonlStore:
         self._slow_until = 0.0
         self._closed = True
         self._ballast_at = 0.0
+        self._appends = 0
+        self._append_seconds = 0.0
         self._syncer: Syncer
         self._writer: LogWriter
         self._index: Index
@@ -245,7 +247,7 @@ class JsonlStore:
         if session.older_ids is None and session.state.archived.seq == archived:
             session.older_ids = older
 
-    def _check_writable(self) -> None:
+    def check_writable(self) -> None:
         if self._closed:
             raise StoreUnavailable("it is closed")
         refusal = self._syncer.refusal
@@ -264,7 +266,10 @@ class JsonlStore:
         except StoreUnavailable:
             self._writer.undo_creation(session, file)
             raise
-        if time.monotonic() - started > SLOW_WRITE_SECONDS:
+        seconds = time.monotonic() - started
+        self._appends += 1
+        self._append_seconds += seconds
+        if seconds > SLOW_WRITE_SECONDS:
             self._become_slow()
         self._follow(session, file, records, change, len(data))
 
@@ -311,7 +316,7 @@ class JsonlStore:
     def _encode(
         self, session: Session, records: list[Record], patch: Patch | None
     ) -> tuple[bytes, tuple[dict[str, Any], State, int] | None]:
-        self._check_writable()
+        self.check_writable()
         data = lines.encode(records) if records else b""
         if patch is None and not session.metadata_due:
             return data, None
@@ -649,6 +654,10 @@ class JsonlStore:
             cached_bytes=self._cache.bytes,
             unsynced_bytes=self._syncer.unsynced_bytes,
             open_files=len(self._writer),
+            appends=self._appends,
+            append_seconds=self._append_seconds,
+            syncs=self._syncer.syncs,
+            sync_seconds=self._syncer.sync_seconds,
         )
 
     async def update(self, key: SessionKey, patch: Patch) -> Session:

@@ -57,6 +57,10 @@ class MemoryStore:
     async def open(self) -> None:
         self._closed = False
 
+    def check_writable(self) -> None:
+        if self._closed:
+            raise StoreUnavailable("it is closed")
+
     async def flush(self) -> Flushed:
         return Flushed(0, 0)
 
@@ -73,8 +77,7 @@ class MemoryStore:
         return appended
 
     async def transact(self, key: SessionKey, decide: Decide) -> tuple[Session, Appended]:
-        if self._closed:
-            raise StoreUnavailable("it is closed")
+        self.check_writable()
         if key.conversation is not None:
             raise ConversationEnded(key)
         session = self._sessions.get(key) or Session(key, push=key.channel in self._push)

@@ -84,7 +84,8 @@ class Syncer:
         self.failure: OSError | None = None
         self.unsynced_bytes = 0
         self.syncs = 0
-        self.last_seconds = 0.0
+        self.sync_seconds = 0.0
+        """Time spent in syncs so far."""
         self._root = root
         self._root_descriptor = -1
         self._tick_seconds = seconds if mode == "interval" and seconds > 0 else None
@@ -230,7 +231,7 @@ class Syncer:
             return self._sync_batch(files)
         finally:
             self._since = 0.0
-            self.last_seconds = time.monotonic() - started
+            self.sync_seconds += time.monotonic() - started
             self.syncs += 1
 
     def _sync_batch(self, files: Sequence[LogFile]) -> list[tuple[LogFile, OSError]]:

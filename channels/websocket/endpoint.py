@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
 import msgspec
+from loguru import logger
 
 from channels.channel import Event, Inbound, Sender
 from channels.errors import Refused
@@ -209,14 +210,19 @@ class Connection:
     async def _work(self) -> None:
         while True:
             frame = await self._inbox.get()
-            id = getattr(frame, "id", None)
+            name = getattr(frame, "id", None)
             chat_id = getattr(frame, "chat_id", None)
             try:
                 await self._handle(frame)
             except Refused as refusal:
-                self._error(refusal.code, refusal.message, id, chat_id, refusal.retry_after)
+                self._error(refusal.code, refusal.message, name, chat_id, refusal.retry_after)
             except BadFrame as error:
                 self._error("bad_frame", error.message, error.id, error.chat_id)
+            except Exception as error:  # noqa: BLE001 - a client must not wait for a dead worker
+                logger.opt(exception=error).error("connection failed")
+                self._error("internal", "Something went wrong.", name, chat_id)
+                self.socket.cut(1011, "internal error")
+                return
 
     def _error(
         self,

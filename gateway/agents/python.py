@@ -49,7 +49,7 @@ class PythonAgent:
         for part in attribute.split("."):
             found = getattr(found, part)
         if not callable(found):
-            raise AttributeError(f"{path} is not a function")
+            raise TypeError(f"{path} is not a function")
         return cls(name, found)
 
     async def run(self, turn: TurnContext) -> AsyncIterator[AgentEvent]:

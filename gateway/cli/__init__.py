@@ -6,9 +6,12 @@ when a command runs, so that `parley --help` is quick.
 
 import click
 
+from gateway.cli.config import config
 from gateway.cli.exits import Commands
 from gateway.cli.options import data_dir_option, version_option
+from gateway.cli.serve import serve
 from gateway.cli.sessions import sessions
+from gateway.cli.token import token
 
 __all__ = ["main"]
 
@@ -20,4 +23,5 @@ def main() -> None:
     """A chat gateway that never loses a word."""
 
 
-main.add_command(sessions)
+for command in (serve, config, sessions, token):
+    main.add_command(command)

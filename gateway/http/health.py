@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any
 
 import msgspec
 from fastapi import APIRouter, Request
@@ -67,10 +66,8 @@ def store_refusal(gateway: Gateway) -> str | None:
     """Why the store would not take a message now."""
     if gateway.state == "starting":
         return None
-    check: Any = getattr(gateway.store, "_check_writable", None)
     try:
-        if check is not None:
-            check()
+        gateway.store.check_writable()
         if gateway.settings.storage.url == "jsonl:":
             found = os.statvfs(gateway.settings.data_dir)
             if found.f_bavail * found.f_frsize < LEAST_FREE_BYTES:

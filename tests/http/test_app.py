@@ -52,7 +52,7 @@ async def test_a_store_that_refuses_makes_it_not_ready(
     async with client_of(gateway) as http:
         assert (await http.get("/readyz")).status_code == 200
 
-        monkeypatch.setattr(gateway.store, "_check_writable", refuse)
+        monkeypatch.setattr(gateway.store, "check_writable", refuse)
         ready = await http.get("/readyz")
 
         assert ready.status_code == 503
