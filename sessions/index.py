@@ -547,13 +547,14 @@ def _list(reader: sqlite3.Connection, query: Query) -> Listing:
         f"select id, info from sessions {where} "  # noqa: S608 - constants and placeholders
         f"order by updated_at desc, key desc {limit}",
         values,
-    ).fetchall()
-    found = [_decode_info(info) for _, info in rows]
+    )
     if matches:
         found = [
-            msgspec.structs.replace(info, matches=matches.get(number, []))
-            for info, (number, _) in zip(found, rows, strict=True)
+            msgspec.structs.replace(_decode_info(info), matches=matches.get(number, []))
+            for number, info in rows
         ]
+    else:
+        found = [_decode_info(info) for _, info in rows]
     if query.limit > 0 and len(found) > query.limit:
         found = found[: query.limit]
         return Listing(found, make_cursor(found[-1]))

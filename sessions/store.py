@@ -64,7 +64,7 @@ class Match(msgspec.Struct, frozen=True):
     snippet: str
 
 
-class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A session as lists show it."""
 
     key: str

@@ -25,6 +25,7 @@ from tests.support.stores import (
     CHAT,
     abandon,
     answer,
+    archive_file,
     ask,
     doomed,
     idle,
@@ -258,7 +259,7 @@ class Check:
             try:
                 rows = await rows_of(store, CHAT)
             except SessionNotFound:
-                self._check_absent(store)
+                await self._check_absent(store)
                 return []
             await self._check_readings(store, rows)
             if not write:
@@ -270,10 +271,12 @@ class Check:
         finally:
             await abandon(store)
 
-    def _check_absent(self, store: JsonlStore) -> None:
+    async def _check_absent(self, store: JsonlStore) -> None:
         gone = not (self.before.exists and self.after.exists)
         assert gone or self.least == 0, "the session is gone"
         assert gone or store.directory.clean is None or not self.before.rows
+        archive = archive_file(self.path, CHAT)
+        assert not archive.exists(), "the next session of that name would get these rows"
 
     def _check_rows(self, rows: list[Record], *, clean: bool) -> None:
         seqs = [row.seq for row in rows]

@@ -17,10 +17,11 @@ from tests.support.stores import CHAT, OTHER, ask, idle, live_file, opened, rows
 
 
 class SlowSync:
-    """Holds the first sync inside the call until it is let go."""
+    """Holds the first syncs inside the call until they are let go."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.inside, self.go_on = threading.Event(), threading.Event()
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, held: int = 1) -> None:
+        self.inside = [threading.Event() for _ in range(held)]
+        self.go_on = [threading.Event() for _ in range(held)]
         self.synced: list[tuple[int, str, str]] = []
         """Every sync: the descriptor, and what it stood for before and after."""
         self.closed: list[int] = []
@@ -30,9 +31,10 @@ class SlowSync:
 
     def _sync(self, descriptor: int) -> None:
         before = os.readlink(f"/proc/self/fd/{descriptor}")
-        if not self.inside.is_set():
-            self.inside.set()
-            assert self.go_on.wait(30)
+        number = len(self.synced)
+        if number < len(self.inside):
+            self.inside[number].set()
+            assert self.go_on[number].wait(30)
         after = os.readlink(f"/proc/self/fd/{descriptor}")
         self.synced.append((descriptor, before, after))
 
@@ -52,13 +54,13 @@ async def test_an_evicted_descriptor_stays_open_while_it_is_synced(
         session = await store.get(CHAT)
         assert session is not None
         descriptor = session.file.descriptor
-        await asyncio.to_thread(slow.inside.wait, 30)
+        await asyncio.to_thread(slow.inside[0].wait, 30)
         for number in range(8):
             await store.append(SessionKey("websocket", str(number)), [user("push it out")])
         evicted = session.file.descriptor
         closed_meanwhile = list(slow.closed)
         held = os.readlink(f"/proc/self/fd/{descriptor}")
-        slow.go_on.set()
+        slow.go_on[0].set()
         await store.flush()
 
     assert evicted == -1
@@ -75,11 +77,11 @@ async def test_a_deleted_session_keeps_its_number_while_it_is_synced(
     async with opened(tmp_path, sync_seconds=0) as store:
         slow = SlowSync(monkeypatch)
         await store.append(CHAT, [user("first")])
-        await asyncio.to_thread(slow.inside.wait, 30)
+        await asyncio.to_thread(slow.inside[0].wait, 30)
         await store.delete(CHAT)
         for number in range(4):
             await store.append(SessionKey("websocket", str(number)), [user("another")])
-        slow.go_on.set()
+        slow.go_on[0].set()
         flushed = await store.flush()
 
     [_, before, after] = slow.synced[0]
@@ -93,19 +95,22 @@ async def test_rows_written_during_a_sync_are_synced_by_the_next(
     """In turn mode an append that came during a sync waits for one that began after it."""
     async with opened(tmp_path, sync="turn") as store:
         await ask(store, OTHER, 1)
-        slow = SlowSync(monkeypatch)
+        slow = SlowSync(monkeypatch, held=2)
         async with asyncio.TaskGroup() as group:
             first = group.create_task(store.append(CHAT, [user("first")]))
-            await asyncio.to_thread(slow.inside.wait, 30)
+            await asyncio.to_thread(slow.inside[0].wait, 30)
             second = group.create_task(store.append(CHAT, [user("second")]))
             # The second append runs up to its wait for the disk.
             await asyncio.sleep(0)
-            waiting = (first.done(), second.done())
-            slow.go_on.set()
-        paths = [before for _, before, _ in slow.synced]
+            before = (first.done(), second.done())
+            slow.go_on[0].set()
+            await first
+            await asyncio.to_thread(slow.inside[1].wait, 30)
+            between = second.done()
+            slow.go_on[1].set()
 
-    assert waiting == (False, False)
-    assert paths.count(str(live_file(tmp_path, CHAT))) >= 2
+    assert before == (False, False)
+    assert not between
 
 
 async def test_few_descriptors_serve_many_sessions(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from gateway.cli.sessions.library import Library, Progress, Unreadable
 from sessions import disk, loader
 from sessions.directory import owner_of
 from sessions.key import SessionKey
+from sessions.salvage import Damage
 from sessions.session import read_state
 
 MOST_READS = 5
@@ -245,7 +246,7 @@ def _archived(found: loader.Loaded) -> int:
     return read_state(inner.get("parley")).archived.seq if isinstance(inner, dict) else 0
 
 
-def _position(data: bytes, damage: loader.Damage) -> tuple[int | None, int | None]:
+def _position(data: bytes, damage: Damage) -> tuple[int | None, int | None]:
     """The line and the byte where the damage begins; a line that was moved is looked for."""
     whole = damage.data.rstrip(b"\n")
     offset = damage.offset if data.startswith(whole, damage.offset) else data.find(whole)
