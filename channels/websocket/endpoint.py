@@ -300,6 +300,9 @@ class Connection:
         place = ("chat_id", chat_id)
         known = self._watched.get(place)
         watched = known or await self._watch(place, None, None, new=True)
+        if known is None and watched.task is not None:
+            # What was said before is shown before the acknowledgement of what is said now.
+            await asyncio.wait([watched.task])
 
         def acknowledge(ack: Any) -> None:
             # Through the watch: an acknowledgement must not overtake the rows before it.
