@@ -29,7 +29,7 @@ async def kills(bench: Bench) -> list[Figure]:
         "acknowledged": loop.report.acknowledged,
         "broken": broken,
     }
-    title = f"kill -9, {count} times: promises broken"
+    title = f"{count} × kill -9, promises broken"
     return [
         Figure("kills", title, "", float(bool(broken)), goal=Goal(0, absolute=True), facts=facts)
     ]

@@ -48,13 +48,13 @@ async def opening(bench: Bench) -> list[Figure]:
     return [
         compare(
             "open",
-            f"open a store of {sizes.many:,} sessions",
+            f"open {sizes.many:,} sessions",
             with_many,
             with_none,
             "empty",
             Goal(1.2),
         ),
-        Figure("index-built", "  until a missing index is rebuilt", "s", built),
+        Figure("index-built", "  until a lost index is rebuilt", "s", built),
         Figure("index-compared", "  until the index has caught up", "s", compared),
     ]
 
@@ -101,7 +101,7 @@ async def shutdown(bench: Bench) -> list[Figure]:
         if bench.peer is not None:
             os.sync()
             peers.append(bench.peer.call("flush", dirty=dirty, texts=TEXTS))
-    title = f"shutdown, {sizes.listed:,} cached, 1 % dirty"
+    title = f"shutdown, {sizes.listed:,} cached"
     return [compare("shutdown", title, ours, peers or None, "nanobot", Goal(1 / 200, 1 / 1000))]
 
 

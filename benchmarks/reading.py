@@ -61,7 +61,7 @@ async def load(bench: Bench) -> list[Figure]:
         ),
         compare(
             "page",
-            f"a page of the last {PAGE} vs its load",
+            f"a page of the last {PAGE}",
             page_reads,
             peer,
             "nanobot",
@@ -131,7 +131,7 @@ async def listing(bench: Bench) -> list[Figure]:
         ),
         compare(
             "list-page",
-            f"list {sizes.listed:,} sessions, a page of 50",
+            f"list {sizes.listed:,} sessions, page of 50",
             one_page,
             peer,
             "nanobot",

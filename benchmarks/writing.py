@@ -182,7 +182,7 @@ async def stall(bench: Bench) -> list[Figure]:
     return [
         Figure(
             "stall",
-            "append during syncs and rewrites, p99.9",
+            "p99.9 of appends among rewrites",
             "s",
             percentile(load.appends, 99.9),
             percentile(writes, 99.9),
@@ -198,7 +198,7 @@ async def stall(bench: Bench) -> list[Figure]:
         ),
         Figure(
             "lateness",
-            "  loop lateness meanwhile, p99.9",
+            "  p99.9 of the loop's lateness",
             "s",
             percentile(load.lateness, 99.9),
             facts={

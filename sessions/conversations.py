@@ -9,6 +9,7 @@ up to and including the next are a conversation.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import msgspec
 
@@ -37,21 +38,25 @@ def start(session: Session, draft: Record, *, listed: bool) -> tuple[list[Record
         "listed": listed,
         "started_at": state.conversation_at or session.created_at,
     }
-    known = {name: value for name, value in facts.items() if value not in (None, "", [])}
-    record = msgspec.structs.replace(draft, conversation=state.conversation + 1, note=known)
-    return [record], _beginning(state.conversation + 1)
+    record = msgspec.structs.replace(draft, conversation=state.conversation + 1, note=_known(facts))
+    return [record], _beginning(state.conversation + 1, {})
 
 
-def _beginning(number: int) -> Patch:
+def _known(facts: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in facts.items() if value not in (None, "", [], {})}
+
+
+def _beginning(number: int, resumed: dict[str, Any]) -> Patch:
+    """A fresh conversation, or one that takes up what the row's note says of an older one."""
     return Patch(
         conversation=number,
         consolidated=END,
-        title=None,
-        summary=None,
+        title=resumed.get("title"),
+        summary=resumed.get("summary"),
         previous=None,
-        preview="",
-        continues=[],
-        metadata=_CLEARED,
+        preview=resumed.get("preview") or "",
+        continues=[(first, last) for first, last in resumed.get("continues") or ()],
+        metadata={**_CLEARED, "goal_state": resumed.get("goal")},
     )
 
 
@@ -62,22 +67,26 @@ def catch_up(session: Session, rows: Sequence[Record]) -> bool:
     number = begun[-1].conversation if begun else None
     if number is None or number <= session.state.conversation:
         return False
-    session.metadata, session.state = session.patched(_beginning(number), begun[-1].seq)
+    resumed = (begun[-1].note or {}).get("resumed")
+    patch = _beginning(number, resumed if isinstance(resumed, dict) else {})
+    session.metadata, session.state = session.patched(patch, begun[-1].seq)
     return True
 
 
 def resume(session: Session, draft: Record, ended: Conversation) -> tuple[list[Record], Patch]:
     """Ends the present conversation; the next one goes on where `ended` stopped."""
-    records, patch = start(session, draft, listed=True)
-    ranges = [*ended.continues, (ended.first, ended.last)][-MAX_CONTINUED:]
-    return records, msgspec.structs.replace(
-        patch,
-        title=ended.title or None,
-        summary=ended.summary,
-        preview=ended.preview,
-        continues=ranges,
-        metadata={**_CLEARED, "goal_state": ended.goal},
+    [record], _ = start(session, draft, listed=True)
+    resumed = _known(
+        {
+            "title": ended.title,
+            "summary": ended.summary,
+            "preview": ended.preview,
+            "continues": [*ended.continues, (ended.first, ended.last)][-MAX_CONTINUED:],
+            "goal": ended.goal,
+        }
     )
+    record = msgspec.structs.replace(record, note={**(record.note or {}), "resumed": resumed})
+    return [record], _beginning(session.state.conversation + 1, resumed)
 
 
 def find(ended: Sequence[Conversation], key: SessionKey) -> Conversation:

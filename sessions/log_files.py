@@ -6,6 +6,7 @@ another one changes it: the store sees to that.
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -15,7 +16,12 @@ from loguru import logger
 
 from sessions import cap, clock, conversations, disk, lines, loader, pages
 from sessions.directory import DataDirectory
-from sessions.errors import SessionNotFound, SessionUnreadable, StoreUnavailable
+from sessions.errors import (
+    SessionNotFound,
+    SessionUnreadable,
+    StoreReadOnly,
+    StoreUnavailable,
+)
 from sessions.index import read_conversation
 from sessions.key import SessionKey
 from sessions.legacy import LegacyFiles, Migrated, migrate_file
@@ -205,6 +211,9 @@ class LogFiles:
                 self._mend_tail(session.file, found)
                 session.live_bytes = session.file.size
         except OSError as error:
+            if error.errno == errno.EIO:
+                # A second sync of the same file would succeed without having written anything.
+                raise StoreReadOnly(f"{path} cannot be repaired: {error.strerror}") from error
             raise StoreUnavailable(f"{path} cannot be repaired: {error.strerror}") from error
         logger.bind(
             session=str(session.key),

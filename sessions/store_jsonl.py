@@ -501,6 +501,10 @@ class JsonlStore:
                 if session.unindexed:
                     self._index.touch(session)
             return session
+        except StoreReadOnly as error:
+            file = LogFile(self.directory.live_path(key), str(key))
+            self._syncer.fail(file, OSError(errno.EIO, error.reason))
+            raise
         finally:
             del self._loading[key]
 

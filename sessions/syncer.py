@@ -16,6 +16,7 @@ second try would lie: `failure` is set, and the store must accept nothing more.
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import threading
 import time
@@ -229,6 +230,10 @@ class Syncer:
         self._since = started = time.monotonic()
         try:
             return self._sync_batch(files)
+        except Exception as error:  # noqa: BLE001 - a thread that dies would leave writers waiting
+            logger.opt(exception=error).error("session sync failed")
+            failed = OSError(errno.EIO, str(error))
+            return [(file, failed) for file in files]
         finally:
             self._since = 0.0
             self.sync_seconds += time.monotonic() - started
