@@ -23,8 +23,8 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run
-run: .venv/installed ## show what the session tool can do
-	@$(BIN)/parley sessions --help
+run: .venv/installed ## start Parley on http://127.0.0.1:8765
+	@exec $(BIN)/parley serve $(ARGS)
 
 .PHONY: test
 test: .venv/installed ## run the whole test suite
@@ -51,7 +51,7 @@ bench: .venv/installed ## run the benchmarks
 lock: .venv-lock/installed ## renew requirements.lock after a change in pyproject.toml
 	@.venv-lock/bin/uv pip compile --quiet --no-config --universal --python-version 3.11 \
 		--generate-hashes --no-header --no-emit-index-url --no-emit-find-links --custom-compile-command "make lock" \
-		--group dev --output-file requirements.lock pyproject.toml $(ARGS)
+		--group dev --all-extras --output-file requirements.lock pyproject.toml $(ARGS)
 	@if grep -nE '://|^ *--(index-url|extra-index-url|find-links)' requirements.lock; then \
 		echo "requirements.lock must not name a registry" >&2; exit 1; fi
 	@echo "requirements.lock is up to date"

@@ -82,13 +82,16 @@ class Lanes:
     async def stop(self, key: SessionKey, *, queue: bool = False) -> bool:
         """Stops what runs, and with `queue` what waits. True if there was anything to stop."""
         stopped = self.interrupt(key, Outcome.STOPPED)
-        session = await self._store.get(key) if queue else None
+        session = await self._store.get(key)
         if session is not None:
             running = self.turns.get(key)
             answering = {row.seq for row in running.answering} if running else set()
             waiting = [
                 row for row in session.pending if row.seq not in answering and not row.command
             ]
+            if not queue:
+                # Without a running turn, what waits for its place is meant.
+                waiting = [] if running else waiting[:1]
             if waiting:
                 record = closing(
                     "", {row.seq: Outcome.STOPPED.value for row in waiting}, outcome="stopped"
@@ -157,7 +160,9 @@ class Lanes:
             await self._note_attempt(session, turn_id, attempt)
         try:
             async with self.slots.take():
-                if not self._stopping:
+                # Some may have been stopped or edited away while they waited for their place.
+                batch = [row for row in batch if row.seq in session.unsettled]
+                if batch and not self._stopping:
                     await self._run(session, batch, turn_id, attempt)
         except Abandoned:
             self._stopping = True

@@ -48,23 +48,29 @@ class Watch:
 
     def on_event(self, event: Event) -> None:
         """Called in the step in which the event happens."""
-        if not self._who.may_read(self._session):
+        if self.over or not self._who.may_read(self._session):
             return  # Somebody else began this chat after we had asked for it.
         if self._held is None:
             self._pass(event)
-        elif len(self._held) < MOST_HELD:
+        elif event.kind == "ack" or len(self._held) < MOST_HELD:
             self._held.append(event)
         else:
             # The reader is slower than the chat: it is sent the log once more instead.
             self.overflowed = True
+
+    @property
+    def over(self) -> bool:
+        """The chat was deleted; one that begins under its name is another."""
+        return self._session.retired
 
     def show(self, event: Event) -> None:
         """Part of the replay."""
         self.sent = max(self.sent, event.seq)
         self._sink.send(event)
 
-    def begin_again(self) -> None:
+    def begin_again(self, snapshot: dict[str, Any] | None) -> None:
         """Keeps the acknowledgements: the log does not repeat them."""
+        self.snapshot = snapshot
         self._held = [event for event in self._held or [] if event.kind == "ack"]
         self.overflowed = False
 
@@ -108,10 +114,13 @@ class Live:
         if not who.may_read(session) and not (new and session.file is None):
             raise Refused("not_found", "There is no such chat.")
         # From here to the registration nothing else runs: no event falls between.
-        turn = self._lanes.turns.get(key)
-        watch = Watch(session, who, sink, turn.snapshot() if turn is not None else None)
+        watch = Watch(session, who, sink, self._snapshot(key))
         self._bus.subscribe(key, watch.on_event)
         return watch
+
+    def _snapshot(self, key: SessionKey) -> dict[str, Any] | None:
+        turn = self._lanes.turns.get(key)
+        return turn.snapshot() if turn is not None else None
 
     def unwatch(self, watch: Watch) -> None:
         watch.closed = True
@@ -152,7 +161,7 @@ class Live:
                         return
             if not watch.overflowed:
                 break
-            watch.begin_again()
+            watch.begin_again(self._snapshot(watch.key))
             rows = (await self._store.read(watch.key, after=watch.sent, limit=PAGE)).records
         if not watch.closed:
             watch.open()

@@ -222,11 +222,18 @@ class Router:
         command = commands.parse(row.text) if row.command else None
         if command is not None and command.immediate and not self._stopping:
             self._commands.begin(session, row)
-            self._tasks.spawn(self._commands.run(session, row), f"command-{row.seq}")
+            self._tasks.spawn(self._run_command(session, row), f"command-{row.seq}")
             return
         if command is None and self._settings().sessions.when_busy == "interrupt":
             self._lanes.interrupt(key)
         self._lanes.wake(key)
+
+    async def _run_command(self, session: Session, row: Record) -> None:
+        try:
+            await self._commands.run(session, row)
+        finally:
+            # If it could not be closed now, the chat's lane tries again.
+            self._lanes.wake(session.key)
 
     def _announce(self, session: Session, rows: Sequence[Record]) -> None:
         """Lists on every screen of the owner learn that the chat has changed."""

@@ -39,6 +39,7 @@ from sessions.session import Session
 from sessions.store import SessionStore
 
 CANCEL_SECONDS = 1.5
+MOST_CHARS = 4 * 1024 * 1024
 RETRY_CLOSE_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SHOWN_OUTCOMES = {Outcome.ANSWERED: "ok"}
 
@@ -65,9 +66,9 @@ class Turn:
     ) -> None:
         self.id, self.attempt = id, attempt
         self.session, self.answering = session, answering
-        self.text = ""
-        """The answer so far; a tool call starts it afresh."""
-        self.reasoning = ""
+        self._text: list[str] = []
+        self._reasoning: list[str] = []
+        self._shown_chars = 0
         self.tools: list[dict[str, Any]] = []
         self.n = 0
         self.started_at = clock.now()
@@ -85,6 +86,15 @@ class Turn:
         self._closed = False
         self._stop: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.log = logger.bind(session=str(session.key), turn=id)
+
+    @property
+    def text(self) -> str:
+        """The answer so far; a tool call starts it afresh."""
+        return _joined(self._text)
+
+    @property
+    def reasoning(self) -> str:
+        return _joined(self._reasoning)
 
     # -- from outside -------------------------------------------------------------------------
 
@@ -189,11 +199,11 @@ class Turn:
         match event:
             case Delta(text=text):
                 if text:
-                    self.text += text
+                    self._grow(self._text, text)
                     self._live("delta", {"text": text})
             case Reasoning(text=text):
                 if text:
-                    self.reasoning += text
+                    self._grow(self._reasoning, text)
                     self._live("reasoning", {"text": text})
             case Calls():
                 await self._log_calls(event)
@@ -206,6 +216,12 @@ class Turn:
             case Produced():
                 self._media.append(await self._stage(event))
 
+    def _grow(self, parts: list[str], text: str) -> None:
+        self._shown_chars += len(text)
+        if self._shown_chars > MOST_CHARS:
+            raise AgentFailed("The answer is too long.")
+        parts.append(text)
+
     async def _log_calls(self, event: Calls) -> None:
         """Durable before the agent goes on to run them."""
         row = Record(
@@ -217,7 +233,7 @@ class Turn:
             thinking_blocks=event.thinking_blocks,
         )
         await self._append(row)
-        self.text = self.reasoning = ""
+        self._text, self._reasoning = [], []
 
     async def _log_result(self, event: ToolResult) -> None:
         row = Record("tool", event.content, turn=self.id, tool_call_id=event.id, name=event.name)
@@ -295,6 +311,13 @@ class Turn:
 
 
 _PENDING = "pending"
+
+
+def _joined(parts: list[str]) -> str:
+    """Joins in place, so that asking often costs little."""
+    if len(parts) > 1:
+        parts[:] = ["".join(parts)]
+    return parts[0] if parts else ""
 
 
 def settles(answering: list[Record], outcome: str) -> dict[int, str]:

@@ -43,6 +43,10 @@ NAME = "websocket"
 class Chat(Protocol):
     """A chat the gateway lets this client watch."""
 
+    @property
+    def over(self) -> bool:
+        """It was deleted; one of the same name is another chat."""
+
     def on_event(self, event: Event) -> None: ...
 
 
@@ -299,6 +303,9 @@ class Connection:
     ) -> None:
         place = ("chat_id", chat_id)
         known = self._watched.get(place)
+        if known is not None and known.chat.over:
+            self._let_go(self._watched.pop(place))
+            known = None
         watched = known or await self._watch(place, None, None, new=True)
         if known is None and watched.task is not None:
             # What was said before is shown before the acknowledgement of what is said now.
