@@ -35,6 +35,8 @@ class Conversation:
         """Rows up to this number were there before this client first attached."""
         self.running: str | None = None
         """The turn that is being answered."""
+        self.closing: str | None = None
+        """The turn whose closing row has come and whose end has not."""
         self.own: set[str] = set()
         self.unsettled: dict[str, Said] = {}
         self.failed = False
@@ -84,15 +86,15 @@ class Conversation:
 
     def missing(self) -> None:
         """The gateway knows no such chat: what we say next begins it."""
-        self.log, self.cursor, self.running = None, None, None
+        self.log = self.cursor = self.running = self.closing = None
         for said in self.unsettled.values():
             said.seq = None
 
     def _attached(self, frame: Frame) -> None:
-        self.running = None
+        self.running = self.closing = None
         if frame["reset"]:
             self.missing()
-        elif self.log is None:
+        if self.log is None:
             self.history_until = frame["last_seq"]
         self.log = frame["log"]
         if self.cursor is None:
@@ -130,11 +132,12 @@ class Conversation:
             if said.seq in numbers:
                 del self.unsettled[said.id]
                 self.failed |= row.get("outcome") == "failed"
-        self._ended(row.get("turn"))
+        if row.get("turn") == self.running:
+            self.closing = self.running
 
-    def _ended(self, turn: str | None) -> None:
+    def _ended(self, turn: str) -> None:
         if turn == self.running:
-            self.running = None
+            self.running = self.closing = None
 
     def _refused(self, frame: Frame) -> None:
         if frame["code"] in NOT_TAKEN_YET:

@@ -67,6 +67,8 @@ class TerminalView:
         self._turn: str | None = None
         self._shown = ""
         """The text of this turn on the screen since its last row."""
+        self._said = ""
+        """The same as the gateway tells it; shorter while a turn that began again catches up."""
         self._in_line = False
         """Something was written on this line that an answer continues or an aside breaks."""
         self._aside = False
@@ -79,7 +81,7 @@ class TerminalView:
             case "turn_start":
                 return self._start(frame)
             case "delta":
-                return self._delta(frame)
+                return self._catch_up(self._said + frame["text"])
             case "reasoning":
                 return self._reasoning(frame["text"])
             case "tool":
@@ -96,18 +98,17 @@ class TerminalView:
     # -- live frames --------------------------------------------------------------------------
 
     def _start(self, frame: Frame) -> list[Piece]:
+        pieces = []
         if frame["turn"] != self._turn:
             self._turn, self._shown = frame["turn"], ""
-            return [*self._fresh(), *self._complete(frame["text"])]
-        if frame["text"].startswith(self._shown):
-            return self._complete(frame["text"])
-        if self._shown.startswith(frame["text"]):
-            # It began again and has not come as far as the screen: its row tells the rest.
-            return []
-        return self._again(frame["text"])
+            pieces = self._fresh()
+        return pieces + self._catch_up(frame["text"])
 
-    def _delta(self, frame: Frame) -> list[Piece]:
-        return self._complete(self._shown + frame["text"])
+    def _catch_up(self, said: str) -> list[Piece]:
+        self._said = said
+        if self._shown.startswith(said):
+            return []
+        return self._complete(said) if said.startswith(self._shown) else self._again(said)
 
     def _complete(self, text: str) -> list[Piece]:
         """What is missing on the screen of a text that begins with what is shown."""
@@ -144,7 +145,7 @@ class TerminalView:
         else:
             pieces = [*self._again(row["content"]), *self._fresh()]
         if row.get("turn") == self._turn:
-            self._shown = ""
+            self._shown = self._said = ""
         return pieces + [piece for line in outcome(row) for piece in self._line(line, dim=True)]
 
     # -- lines --------------------------------------------------------------------------------
@@ -166,7 +167,9 @@ class TerminalView:
 
 def outcome(row: Frame) -> list[str]:
     """Lines under an answer: its files, and how it ended if that was not well."""
-    lines = [f"file: {file['name']} {file.get('url', '')}".rstrip() for file in row.get("media", ())]
+    lines = [
+        f"file: {file['name']} {file.get('url', '')}".rstrip() for file in row.get("media", ())
+    ]
     told = _TOLD.get(row.get("outcome", ""))
     if row.get("error"):
         return [*lines, one_line(f"({told or 'failed'}: {row['error']})")]

@@ -6,9 +6,11 @@ when a command runs, so that `parley --help` is quick.
 
 import click
 
+from gateway.cli.chat import chat
 from gateway.cli.config import config
 from gateway.cli.exits import Commands
 from gateway.cli.options import data_dir_option, version_option
+from gateway.cli.send import send
 from gateway.cli.serve import serve
 from gateway.cli.sessions import sessions
 from gateway.cli.token import token
@@ -23,5 +25,5 @@ def main() -> None:
     """A chat gateway that never loses a word."""
 
 
-for command in (serve, config, sessions, token):
+for command in (serve, chat, send, config, sessions, token):
     main.add_command(command)

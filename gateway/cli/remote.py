@@ -50,7 +50,11 @@ def remote_options(command: Function) -> Function:
     """`--url`, `--token-file`, and where a gateway on this machine keeps its first token."""
     options = (
         click.option(
-            "--url", metavar="URL", envvar="PARLEY_URL", default=DEFAULT_URL, show_default=True
+            "--url",
+            metavar="URL",
+            envvar="PARLEY_URL",
+            default=DEFAULT_URL,
+            help=f"Where the gateway is. [env: PARLEY_URL; default: {DEFAULT_URL}]",
         ),
         click.option(
             "--token-file",
