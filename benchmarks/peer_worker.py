@@ -58,7 +58,7 @@ class Worker:
         session.add_message("assistant", texts[1])
         self.manager.save(session)
 
-    def load(self, prefix: str, numbers: list[int]) -> float:
+    def load(self, prefix: str, numbers: list[int], *, keep: bool) -> float:
         """Seconds per load of a session that is not in memory."""
         times = []
         for number in numbers:
@@ -68,6 +68,10 @@ class Worker:
             session = self.manager.get_or_create(key)
             times.append(time.perf_counter() - started)
             assert session.messages
+            if keep:
+                self.held.append(session)
+            del session
+            self.manager.invalidate(key)
         return statistics.median(times)
 
     def list_all(self) -> float:

@@ -37,7 +37,7 @@ SCRATCH = HERE / "results"
 
 BENCHMARKS: dict[Callable[[Bench], Awaitable[list[Figure]]], tuple[str, ...]] = {
     writing.persist: ("persist-2000", "persist-10", "flatness", "write"),
-    reading.load: ("load", "page", "decode"),
+    reading.load: ("load", "page", "fresh", "decode"),
     reading.listing: ("list-all", "list-page"),
     life.opening: ("open", "index-built", "index-compared"),
     life.shutdown: ("shutdown",),

@@ -11,6 +11,7 @@ the archive has every number in order, and readers take a number that is in both
 
 from __future__ import annotations
 
+import time
 from collections.abc import Collection, Sequence
 from itertools import accumulate
 from typing import Any
@@ -20,6 +21,7 @@ import msgspec
 from sessions.record import NoteKind, Record
 
 TARGET = 0.8
+YIELD_ROWS = 128
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -61,6 +63,8 @@ def _groups(rows: Sequence[Record]) -> list[tuple[int, int]]:
     calls: dict[str, int] = {}
     groups: list[tuple[int, int]] = []
     for index, row in enumerate(rows):
+        if not index % YIELD_ROWS:
+            time.sleep(0)  # Runs in a thread: the event loop must not wait for all of it.
         low = index
         if row.settles:
             low = min([index_of[seq] for seq in row.settles if seq in index_of], default=index)

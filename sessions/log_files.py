@@ -298,7 +298,8 @@ class LogFiles:
             index
             for index in stay
             # The last row stays whatever it says: its number must not be given out again.
-            if index == len(rows) - 1
+            if rows[index].note is None
+            or index == len(rows) - 1
             or not cap.superseded(rows[index], delivered_through=delivered, closed=closed)
         ]
         kept_rows = [rows[index] for index in kept]

@@ -90,6 +90,7 @@ class JsonlStore:
         self._loading: dict[SessionKey, asyncio.Task[Session | None]] = {}
         self._listeners: list[Listener] = []
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._rewriting = asyncio.Semaphore(1)
 
         self._open_files = open_files
         self._threads = ThreadPoolExecutor(STORE_THREADS, "parley-store")
@@ -414,7 +415,9 @@ class JsonlStore:
         try:
             if self._sync == "turn":
                 await self._durable(session)
-            await self._rewrite_gated(session)
+            # One at a time: several threads at once would keep the event loop from its turn.
+            async with self._rewriting:
+                await self._rewrite_gated(session)
         except (OSError, SessionError) as error:
             session.cap_at = len(session.records) + max(1, self._cap // 10)
             session.garbage = 0
