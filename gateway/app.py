@@ -28,12 +28,12 @@ from gateway.ledger import Ledger
 from gateway.live import Live
 from gateway.media import Media
 from gateway.router import Router
-from gateway.tasks import Tasks
 from gateway.telemetry import Metrics
 from gateway.users import User
 from sessions.store import SessionStore
 from sessions.store_jsonl import JsonlStore
 from sessions.store_memory import MemoryStore
+from sessions.tasks import Tasks
 
 EXPIRY_SECONDS = 3_600.0
 
@@ -151,10 +151,7 @@ class Gateway:
             return
         try:
             settings = await asyncio.to_thread(self._reload)
-            live, restart = config.changed(self.settings, settings)
-            merged = self.settings.model_copy(
-                update={name: getattr(settings, name) for name in live}
-            )
+            merged, live, restart = config.apply(self.settings, settings)
             await self.agents.reload(merged)
         except ConfigError as error:
             logger.bind(error=str(error)).error("settings rejected")

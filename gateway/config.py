@@ -364,6 +364,7 @@ class Settings(Section):
 
 LIVE_SECTIONS = ("agents", "routes", "limits", "logging", "context", "sessions")
 """What SIGHUP applies; a change anywhere else needs a restart."""
+STORE_SETTINGS = ("file_cap", "cache_bytes", "legacy_dirs")
 
 
 class _Environment(BaseSettings):
@@ -391,7 +392,7 @@ def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
     found = _find(path)
     values: dict[str, Any] = {} if found is None else _read(found)
     try:
-        values = _merge(values, EnvSettingsSource(_Environment)())
+        values = _merge(values, _decoded(EnvSettingsSource(_Environment)()))
     except Exception as error:
         raise ConfigError([f"environment: {error}"]) from error
     values = _merge(values, overrides or {})
@@ -399,6 +400,15 @@ def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -
         return Settings.model_validate(values)
     except ValidationError as error:
         raise ConfigError(_problems(error)) from error
+
+
+def _decoded(value: Any) -> Any:
+    """A list or an object inside a variable is written as JSON."""
+    if isinstance(value, dict):
+        return {name: _decoded(item) for name, item in value.items()}
+    if isinstance(value, str) and value[:1] in ("[", "{"):
+        return yaml.safe_load(value)
+    return value
 
 
 def _find(path: Path | None) -> Path | None:
@@ -483,10 +493,29 @@ def masked(settings: Settings) -> dict[str, Any]:
     return settings.model_dump(mode="json")
 
 
-def changed(before: Settings, after: Settings) -> tuple[list[str], list[str]]:
-    """The sections that differ: those that apply live, and those that need a restart."""
-    names = [
-        name for name in Settings.model_fields if getattr(before, name) != getattr(after, name)
-    ]
-    live = [name for name in names if name in LIVE_SECTIONS]
-    return live, [name for name in names if name not in LIVE_SECTIONS]
+def apply(before: Settings, after: Settings) -> tuple[Settings, list[str], list[str]]:
+    """The settings with what can change live, its names, and the names of what needs a restart."""
+    updates: dict[str, Any] = {}
+    live: list[str] = []
+    restart: list[str] = []
+    for name in Settings.model_fields:
+        old, new = getattr(before, name), getattr(after, name)
+        if old == new:
+            continue
+        if name == "sessions":
+            new, fixed = _keep_fixed(old, new)
+            restart += [f"sessions.{field}" for field in fixed]
+            if old == new:
+                continue
+        if name in LIVE_SECTIONS:
+            updates[name] = new
+            live.append(name)
+        else:
+            restart.append(name)
+    return before.model_copy(update=updates), live, restart
+
+
+def _keep_fixed(old: SessionSettings, new: SessionSettings) -> tuple[SessionSettings, list[str]]:
+    """The store reads some settings once, when it is opened."""
+    fixed = [name for name in STORE_SETTINGS if getattr(old, name) != getattr(new, name)]
+    return new.model_copy(update={name: getattr(old, name) for name in fixed}), fixed

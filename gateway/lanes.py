@@ -22,7 +22,6 @@ from gateway.commands import Commands
 from gateway.config import ContextSettings, Settings
 from gateway.ledger import Ledger
 from gateway.slots import Slots
-from gateway.tasks import Tasks
 from gateway.turn import Abandoned, Stage, Turn
 from sessions import clock, history
 from sessions.errors import SessionError, SessionNotFound
@@ -30,6 +29,7 @@ from sessions.key import SessionKey
 from sessions.record import NoteKind, Outcome, Record, closing, note
 from sessions.session import Session
 from sessions.store import SessionStore
+from sessions.tasks import Tasks
 
 Observe = Callable[[str, float, float | None], None]
 

@@ -25,7 +25,6 @@ from gateway.commands import Commands
 from gateway.config import Settings
 from gateway.lanes import Lanes
 from gateway.ledger import Ledger
-from gateway.tasks import Tasks
 from gateway.users import User
 from sessions.errors import (
     ConversationEnded,
@@ -39,6 +38,7 @@ from sessions.key import SessionKey
 from sessions.record import Outcome, Record, closing, user
 from sessions.session import Patch, Session
 from sessions.store import SessionStore
+from sessions.tasks import Tasks
 
 MAX_ID_BYTES = 256
 MAX_RATED_USERS = 100_000

@@ -31,12 +31,12 @@ from gateway.agents.agent import (
 )
 from gateway.bus import Bus
 from gateway.config import LimitSettings
-from gateway.tasks import Tasks
 from sessions import clock
 from sessions.errors import SessionError, SessionNotFound, StoreUnavailable
 from sessions.record import NoteKind, Outcome, Record
 from sessions.session import Session
 from sessions.store import SessionStore
+from sessions.tasks import Tasks
 
 CANCEL_SECONDS = 1.5
 MOST_CHARS = 4 * 1024 * 1024

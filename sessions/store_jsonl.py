@@ -14,7 +14,7 @@ import errno
 import functools
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -53,6 +53,7 @@ from sessions.store import (
     creates,
 )
 from sessions.syncer import LogFile, Syncer
+from sessions.tasks import Tasks
 
 T = TypeVar("T")
 
@@ -89,7 +90,7 @@ class JsonlStore:
         self._cache = Cache(cache_bytes)
         self._loading: dict[SessionKey, asyncio.Task[Session | None]] = {}
         self._listeners: list[Listener] = []
-        self._tasks: set[asyncio.Task[Any]] = set()
+        self._tasks = Tasks("sessions")
         self._rewriting = asyncio.Semaphore(1)
 
         self._open_files = open_files
@@ -128,16 +129,14 @@ class JsonlStore:
         if self._closed:
             return Flushed(0, 0)
         self._closed = True
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
         flushed = await self.flush()
         await self._index.close()
         self._writer.close()
         await self._syncer.stop()
         if not flushed.failed and self._syncer.failure is None:
             await self._run(self._leave_clean)
-        while self._tasks:
-            await asyncio.wait(self._tasks)
+        await self._tasks.wait()
         self.directory.release()
         self._threads.shutdown(wait=False)
         return flushed
@@ -162,20 +161,8 @@ class JsonlStore:
             os.close(descriptor)
         return True
 
-    def _spawn(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        """A task this store owns: `close` waits for it and a failure is never silent."""
-        task = asyncio.get_running_loop().create_task(work, name=f"sessions-{name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._finished)
-        return task
-
-    def _finished(self, task: asyncio.Task[Any]) -> None:
-        self._tasks.discard(task)
-        if not task.cancelled() and (error := task.exception()) is not None:
-            logger.opt(exception=error).bind(task=task.get_name()).error("session task failed")
-
     def _sync_failed(self, file: LogFile, error: OSError) -> None:
-        self._spawn(self._mark_lossy(), "mark-lossy")
+        self._tasks.spawn(self._mark_lossy(), "mark-lossy")
         logger.bind(session=file.name, error=str(error)).error("session flush failed")
 
     async def _mark_lossy(self) -> None:
@@ -301,13 +288,7 @@ class JsonlStore:
                 self._open_gate(session)
 
         # A cancelled caller must not leave a row that is written but unknown to the session.
-        await asyncio.shield(self._spawn_quietly(write(), "slow-write"))
-
-    def _spawn_quietly(self, work: Coroutine[Any, Any, Any], name: str) -> asyncio.Task[Any]:
-        task = asyncio.get_running_loop().create_task(work, name=f"sessions-{name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
+        await asyncio.shield(self._tasks.spawn(write(), "slow-write", awaited=True))
 
     def _become_slow(self) -> None:
         if not self._slow_until:
@@ -368,14 +349,14 @@ class JsonlStore:
         try:
             return self._writer.writable(session)
         except FileChanged:
-            self._spawn(self.invalidate(session.key), "reload")
+            self._tasks.spawn(self.invalidate(session.key), "reload")
             raise
 
     def _want_ballast(self) -> None:
         """Once a minute at most: the disk may still be full."""
         if time.monotonic() >= self._ballast_at:
             self._ballast_at = time.monotonic() + QUIET_SECONDS
-            self._spawn(self._lay_ballast(), "ballast")
+            self._tasks.spawn(self._lay_ballast(), "ballast")
 
     async def _lay_ballast(self) -> None:
         await self._run(self._writer.lay_ballast)
@@ -409,7 +390,7 @@ class JsonlStore:
     def _start_rewrite(self, session: Session) -> None:
         if session.gate is None and not self._closed:
             session.gate = asyncio.get_running_loop().create_future()
-            self._spawn(self._rewrite(session), "rewrite")
+            self._tasks.spawn(self._rewrite(session), "rewrite")
 
     async def _rewrite(self, session: Session) -> None:
         try:
@@ -490,7 +471,7 @@ class JsonlStore:
         """One load per key at a time, whoever asks for it and whoever gives up waiting."""
         task = self._loading.get(key)
         if task is None:
-            task = self._spawn_quietly(self._load_once(key), "load")
+            task = self._tasks.spawn(self._load_once(key), "load", awaited=True)
             self._loading[key] = task
         return await asyncio.shield(task)
 

@@ -28,7 +28,7 @@ from gateway.agents.mcp_result import outcome_of
 from gateway.agents.retry import describe
 from gateway.agents.tools import Outcome, Tool
 from gateway.config import McpServerSettings
-from gateway.tasks import Tasks
+from sessions.tasks import Tasks
 
 MAX_TOOLS = 256
 """Tools taken from one server."""

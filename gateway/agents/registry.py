@@ -28,7 +28,7 @@ from gateway.config import (
     Settings,
     WebhookAgentSettings,
 )
-from gateway.tasks import Tasks
+from sessions.tasks import Tasks
 
 DEFAULT = "default"
 CLOSE_SECONDS = 10.0

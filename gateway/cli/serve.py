@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 from gateway.cli.options import data_dir_option
-from gateway.cli.settings import config_option, load_settings
+from gateway.cli.settings import BadSettings, config_option, settings_source
 
 
 @click.command("serve")
@@ -25,11 +25,15 @@ def serve(config: Path | None, host: str | None, port: int | None) -> None:
     be used, 75 if another process owns the data directory.
     """
     from gateway import server
+    from gateway.config import ConfigError
 
     given = {"host": host, "port": port}
     changes: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     overrides = {"server": changes} if changes else {}
-    code = server.run(lambda: load_settings(config, overrides))
+    try:
+        code = server.run(settings_source(config, overrides))
+    except ConfigError as error:
+        raise BadSettings(error.problems) from error
     sys.stdout.flush()
     sys.stderr.flush()
     # Threads an agent left hanging must not keep the process.

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -35,13 +36,22 @@ class BadSettings(click.ClickException):
             click.echo(f"parley: {' '.join(problem.split())}", file=file, err=True)
 
 
-def load_settings(config: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:
-    """Raises BadSettings."""
-    from gateway.config import ConfigError, load
+def settings_source(
+    config: Path | None, overrides: Mapping[str, Any] | None = None
+) -> Callable[[], Settings]:
+    """Reads the settings each time it is called, in any thread. It raises ConfigError."""
+    from gateway.config import load
 
     given = click.get_current_context().meta.get(_DATA_DIR)
     values = {**(overrides or {}), **({"data_dir": given} if given is not None else {})}
+    return partial(load, config, values)
+
+
+def load_settings(config: Path | None, overrides: Mapping[str, Any] | None = None) -> Settings:
+    """Raises BadSettings."""
+    from gateway.config import ConfigError
+
     try:
-        return load(config, values)
+        return settings_source(config, overrides)()
     except ConfigError as error:
         raise BadSettings(error.problems) from error

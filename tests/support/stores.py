@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sqlite3
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
@@ -46,8 +45,7 @@ def never_wait_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def idle(store: JsonlStore) -> None:
     """Waits for rewrites and whatever else the store does on its own."""
-    while store._tasks:
-        await asyncio.wait(store._tasks)
+    await store._tasks.wait()
 
 
 async def abandon(store: JsonlStore) -> None:

@@ -19,10 +19,13 @@ class Tasks:
     def __len__(self) -> int:
         return len(self._tasks)
 
-    def spawn(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+    def spawn(
+        self, work: Coroutine[Any, Any, T], name: str, *, awaited: bool = False
+    ) -> asyncio.Task[T]:
+        """`awaited`: somebody takes its result, so an error is theirs to report."""
         task = asyncio.get_running_loop().create_task(work, name=f"{self._owner}-{name}")
         self._tasks.add(task)
-        task.add_done_callback(self._finished)
+        task.add_done_callback(self._tasks.discard if awaited else self._finished)
         return task
 
     def _finished(self, task: asyncio.Task[Any]) -> None:
