@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,6 +37,8 @@ def send(
 
     It is in the log when this returns.
     """
+    import asyncio
+
     from gateway.cli import screen
 
     remote = find_remote(url, token_file, config)
