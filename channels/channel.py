@@ -1,12 +1,11 @@
 """What passes between a channel and the gateway.
 
 `channels` ends where the words of a platform end: a channel turns what people do into `Inbound`
-and carries `Outbound` to where people read. It never sees a store, a turn or another channel.
+and shows them each `Event`. It never sees a store, a turn or another channel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -56,18 +55,6 @@ class Sink(Protocol):
         """Waits until there is room for more; False if nobody reads any more."""
 
 
-class Outbound(msgspec.Struct, frozen=True, kw_only=True):
-    """A reply for a push channel, to be shown exactly once."""
-
-    channel: str
-    chat_id: str
-    seq: int
-    delivery_id: str
-    """The same after a crash and a rerun."""
-    text: str
-    media: list[dict[str, Any]] = []
-
-
 class ChannelState(msgspec.Struct, frozen=True):
     state: str
     """starting, connected, degraded, failed, stopped or disabled."""
@@ -91,10 +78,3 @@ class Channel(Protocol):
     async def stop(self) -> None: ...
 
     def status(self) -> ChannelState: ...
-
-
-class PushChannel(Channel, Protocol):
-    """A platform that must be handed every reply."""
-
-    async def deliver(self, outbound: Outbound) -> Mapping[str, Any]:
-        """Returns what to note about the delivery. Raises DeliveryRefused or DeliveryFailed."""

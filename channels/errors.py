@@ -1,9 +1,7 @@
 """What can go wrong between a channel and the gateway.
 
 ChannelError
-├── Refused           the sender must be told: `code` is one of the contract's error codes
-├── DeliveryFailed    not delivered, or not known to be: try again later
-└── DeliveryRefused   it never will be: note the reason and go on
+└── Refused   the sender must be told: `code` is one of the contract's error codes
 """
 
 from __future__ import annotations
@@ -20,15 +18,3 @@ class Refused(ChannelError):
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
-
-
-class DeliveryFailed(ChannelError):
-    def __init__(self, reason: str, retry_after: float | None = None) -> None:
-        super().__init__(reason)
-        self.reason, self.retry_after = reason, retry_after
-
-
-class DeliveryRefused(ChannelError):
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason

@@ -34,7 +34,7 @@ from gateway.config import LimitSettings
 from sessions import clock
 from sessions.errors import SessionError, SessionNotFound, StoreUnavailable
 from sessions.record import NoteKind, Outcome, Record
-from sessions.session import Session
+from sessions.session import Patch, Session
 from sessions.store import SessionStore
 from sessions.tasks import Tasks
 
@@ -293,12 +293,21 @@ class Turn:
         self.log.bind(outcome=str(outcome), latency_ms=latency_ms, error=error).info("turn ended")
         return outcome
 
+    def _learned(self) -> Patch | None:
+        """The chat remembers who answers it, and with which model; nothing if it knows."""
+        state = self.session.state
+        agent = state.agent or self.agent_name or None
+        model = self._model or state.model
+        if (agent, model) == (state.agent, state.model):
+            return None
+        return Patch(agent=agent, model=model)
+
     async def _write_closing(self, row: Record) -> int:
         """Kept in memory and tried again: the chat holds until its end is in the log."""
         attempt = 0
         while True:
             try:
-                appended = await self._store.append(self.session.key, [row])
+                appended = await self._store.append(self.session.key, [row], self._learned())
             except SessionNotFound:
                 return 0  # The chat was deleted meanwhile; nothing revives it.
             except SessionError as error:

@@ -16,7 +16,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from loguru import logger
@@ -36,6 +36,8 @@ from sessions.store import (
     snippet,
     words,
 )
+
+T = TypeVar("T")
 
 SCHEMA = 2
 DELAY_SECONDS = 0.2
@@ -415,7 +417,7 @@ class Index:
                 return self._readers.pop()
         return _connection(self._path)
 
-    def _ask(self, question: Callable[[sqlite3.Connection], Any]) -> Any:
+    def _ask(self, question: Callable[[sqlite3.Connection], T]) -> T:
         reader = self._reader()
         try:
             return question(reader)
@@ -424,10 +426,10 @@ class Index:
                 self._readers.append(reader)
 
     def ask_list(self, query: Query) -> Listing:
-        return self._ask(lambda reader: _list(reader, query))  # type: ignore[no-any-return]
+        return self._ask(lambda reader: _list(reader, query))
 
     def ask_stats(self) -> Stats:
-        return self._ask(_stats)  # type: ignore[no-any-return]
+        return self._ask(_stats)
 
     def ask_keys(self, where: str, values: Sequence[Any] = ()) -> list[str]:
         sql = f"select key from sessions where path != '' and {where}"  # noqa: S608 - constants of ours

@@ -1,7 +1,7 @@
 """The frames of the WebSocket, without a socket.
 
 Client frames are parsed into structs; anything that is not exactly one of them is a `BadFrame`.
-Server frames are encoded here and nowhere else. `Replay` decides what a client that attaches is
+Server frames are encoded here and nowhere else. `plan` decides what a client that attaches is
 sent, so that on one connection the highest number seen is always a safe `since`.
 """
 
@@ -11,7 +11,6 @@ from typing import Any
 
 import msgspec
 
-MAX_TYPE_SHOWN = 40
 LAST_MESSAGES = 200
 MOST_MESSAGES = 1_000
 

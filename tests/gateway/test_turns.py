@@ -260,3 +260,15 @@ async def test_commands_answer_while_a_turn_runs(bot: Any) -> None:
     )
     assert end["outcome"] == "command"
     assert "Message 1 is being answered" in answer["content"]
+
+
+async def test_the_chat_remembers_who_answers(start: Start) -> None:
+    """The agent a route has chosen stays with the chat and is shown."""
+    routes = [{"chat": "c*", "agent": "second"}]
+    agents = {"default": {"kind": "echo"}, "second": {"kind": "echo"}}
+    daemon = await start(agents=agents, routes=routes)
+    chat = await daemon.chat()
+    await chat.say("c", "hello")
+    found = (await (await daemon.client()).get("/api/v1/sessions/websocket:c")).json()
+
+    assert found["agent"] == "second"
