@@ -147,17 +147,6 @@ async def terminal(tmp_path: Path) -> AsyncIterator[Callable[..., Awaitable[Scre
         os.close(master)
 
 
-@pytest.fixture
-def bot(prepare: Any) -> Any:
-    async def begin(name: str, **settings: Any) -> Daemon:
-        agents = {"default": {"kind": "python", "path": f"bot:{name}"}}
-        daemon: Daemon = prepare(agents=agents, **settings)
-        (daemon.directory / "bot.py").write_text(BOT)
-        return await daemon.start()
-
-    return begin
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

@@ -49,17 +49,6 @@ async def works(turn):
 '''
 
 
-@pytest.fixture
-def bot(prepare: Any) -> Any:
-    async def begin(name: str, **settings: Any) -> Daemon:
-        agents = {"default": {"kind": "python", "path": f"bot:{name}"}}
-        daemon: Daemon = prepare(agents=agents, **settings)
-        (daemon.directory / "bot.py").write_text(BOT)
-        return await daemon.start()
-
-    return begin
-
-
 def rows_on_disk(data: Path, chat_id: str) -> list[dict[str, Any]]:
     lines = (data / f"sessions/websocket/{chat_id}.jsonl").read_text().splitlines()
     return [row for line in lines if "role" in (row := json.loads(line)) and "note" not in row]

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.http.conftest import Start
-from tests.http.daemon import Chat, Daemon
+from tests.http.daemon import Chat
 
 BOT = """
 import asyncio, os, time
@@ -32,20 +32,6 @@ async def fails(turn):
 async def recalls(turn):
     yield " | ".join(f"{row.role}: {row.content}" for row in turn.messages)
 """
-
-
-def python(name: str) -> dict[str, Any]:
-    return {"default": {"kind": "python", "path": f"bot:{name}"}}
-
-
-@pytest.fixture
-def bot(prepare: Any) -> Any:
-    async def begin(name: str, **settings: Any) -> Daemon:
-        daemon: Daemon = prepare(agents=python(name), **settings)
-        (daemon.directory / "bot.py").write_text(BOT)
-        return await daemon.start()
-
-    return begin
 
 
 async def running(chat: Chat, chat_id: str, id: str = "1") -> None:
