@@ -478,6 +478,10 @@ class JsonlStore:
     async def _load_once(self, key: SessionKey) -> Session | None:
         try:
             session = await self._run(self.files.load, key)
+            begun = self._cache.peek(key)
+            if begun is not None:
+                # The chat began while its file was looked for: there is one object of each.
+                return begun
             if session is not None:
                 self._cache.put(session)
                 if self.directory.unclean:
@@ -700,6 +704,8 @@ class JsonlStore:
         try:
             if session.retired:
                 return False
+            if (reading := self._loading.get(key)) is not None:
+                await asyncio.wait([reading])
             existed = await self._run(self.files.delete, key)
             self._writer.let_go(session.file)
             session.retired = True

@@ -218,6 +218,8 @@ async def test_resuming_by_cursor_misses_and_repeats_nothing(start: Start) -> No
     seen: list[int] = []
     for number in range(15):
         await talker.send("send", chat_id="c", id=str(number), text=f"a b {number}")
+        if not number:
+            await talker.frame("ack")  # A chat that is not there cannot be attached to.
         reader = await daemon.chat()
         await reader.send("attach", chat_id="c", since=seen[-1] if seen else 0)
         if number:
