@@ -58,6 +58,8 @@ class Lanes:
         self._commands, self._ledger, self._stage = commands, ledger, stage
         self._settings, self._observe = settings, observe
         self._lanes: set[SessionKey] = set()
+        self._resumed: set[SessionKey] = set()
+        """Busy chats in which a turn of this process has begun."""
         self._tasks = Tasks("lane")
         self._agent_tasks = Tasks("turn")
         self._stopping = False
@@ -124,13 +126,18 @@ class Lanes:
             await asyncio.sleep(HOLD_SECONDS)
         finally:
             self._lanes.discard(key)
+            self._resumed.discard(key)
         session_left = await self._store.get(key)
         if session_left is not None and self._next(session_left):
             self.wake(key)
 
     def _next(self, session: Session) -> list[Record]:
         """The messages to be answered next: one, or with `collect` all that belong together."""
-        waiting = [row for row in session.pending if not self._commands.is_running(session, row)]
+        waiting = [
+            row
+            for row in session.pending
+            if row.seq <= session.heard and not self._commands.is_running(session, row)
+        ]
         if session.retired or not waiting:
             return []
         first = waiting[0]
@@ -151,12 +158,15 @@ class Lanes:
         if first.command:
             await self._commands.run(session, first)
             return
-        turn_id, attempt = (_new_id(), 1) if fresh else self._earlier(session)
+        # One thing at a time: of what an earlier process left, it can have begun only the first.
+        begun = not fresh and session.key not in self._resumed
+        self._resumed.add(session.key)
+        turn_id, attempt = self._earlier(session) if begun else (_new_id(), 1)
         reason = None if fresh else self._too_late(first, attempt)
         if reason is not None:
             await self._give_up(session, batch, turn_id, reason)
             return
-        if not fresh:
+        if begun:
             await self._note_attempt(session, turn_id, attempt)
         try:
             async with self.slots.take():
@@ -267,8 +277,9 @@ class Lanes:
         """Wakes every chat an earlier process left with work. Returns how many messages wait."""
         count = 0
         async for key, rows in self._store.pending():
-            self._ledger.adopt(key, rows)
-            count += len(rows)
+            left = [row for row in rows if not self._ledger.is_fresh(key, row.seq)]
+            self._ledger.adopt(key, left)
+            count += len(left)
             self.wake(key)
         if count:
             logger.bind(count=count).warning("turn recovered")

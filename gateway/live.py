@@ -153,7 +153,8 @@ class Live:
         watch.sent = max(watch.sent, 0 if wanted.after is None else wanted.after)
         while True:
             for row in rows:
-                if not row.is_note:
+                # What is not durable yet follows as an event once it is.
+                if not row.is_note and row.seq <= session.heard:
                     watch.show(
                         Event("message", message_fields(row, self._shown), row.seq, row.turn)
                     )

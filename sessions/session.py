@@ -109,6 +109,7 @@ class Session:
         "file",
         "garbage",
         "gate",
+        "heard",
         "ids",
         "key",
         "last_seq",
@@ -137,6 +138,8 @@ class Session:
         self.records: list[Record] = []
         """The rows of the live file in the order of their numbers."""
         self.last_seq = 0
+        self.heard = 0
+        """The highest number listeners know of; a row that is not durable yet may be above it."""
         self.next_seq = 1
         self.visible = 0
         """Messages of the live file that are not in the archive too."""
@@ -354,6 +357,7 @@ class Session:
         self.last_seq, self.next_seq = 0, 1
         if records:
             self.apply(records, 0)
+        self.heard = self.last_seq
         settled, delivered = self.state.settled_through, self.state.delivered_through
         self.unsettled = {s: row for s, row in self.unsettled.items() if s > settled}
         self.undelivered = {s: row for s, row in self.undelivered.items() if s > delivered}

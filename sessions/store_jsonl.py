@@ -364,6 +364,7 @@ class JsonlStore:
     def _publish(self, session: Session, records: Sequence[Record]) -> None:
         if not records:
             return
+        session.heard = records[-1].seq
         for listener in self._listeners:
             try:
                 listener(session, records)

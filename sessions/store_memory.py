@@ -93,6 +93,7 @@ class MemoryStore:
         self._sessions[key] = session
         if records:
             session.apply(records, 0)
+            session.heard = session.last_seq
             for listener in self._listeners:
                 listener(session, records)
         return session, Appended(records, duplicates)

@@ -258,3 +258,22 @@ async def test_the_chat_remembers_who_answers(start: Start) -> None:
     found = (await (await daemon.client()).get("/api/v1/sessions/websocket:c")).json()
 
     assert found["agent"] == "second"
+
+
+async def test_a_message_is_answered_only_once_it_is_acknowledged(start: Start) -> None:
+    """With `sync: turn` a row is in memory before it is durable; no turn may start from it."""
+    daemon = await start(
+        storage={"sync": "turn"},
+        sessions={"mailbox_depth": 1_000},
+        limits={"messages_per_minute": 0},
+    )
+    chats = [await daemon.chat() for _ in range(4)]
+    for chat in chats:
+        for number in range(10):
+            await chat.send("send", chat_id="c", id=f"{id(chat)}-{number}", text="a")
+    for _ in range(40):
+        await chats[0].frame("turn_end")
+    seqs = [frame["seq"] for frame in chats[0].frames if frame["type"] == "message"]
+
+    assert seqs == list(range(1, 81))
+    assert not [event for event in daemon.events if event["event"] == "turn recovered"]

@@ -146,13 +146,19 @@ class Daemon:
         address = self.url.replace("http://", "ws://") + "/ws"
         options = {"max_size": None, "open_timeout": PATIENCE_SECONDS, **options}
         socket = await connect(address, additional_headers=headers, **options)
-        self._open.push_async_callback(socket.close)
+        self._open.push_async_callback(_hang_up, socket)
         return Chat(socket)
 
     def token(self, name: str, role: str = "user") -> str:
         from gateway.tokens import Tokens
 
         return Tokens(self.data).new(name, role)
+
+
+async def _hang_up(socket: ClientConnection) -> None:
+    """At once: a closing handshake would first want everything to be read."""
+    socket.transport.abort()
+    await socket.wait_closed()
 
 
 class Chat:
