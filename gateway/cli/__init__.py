@@ -8,6 +8,7 @@ import click
 
 from gateway.cli.chat import chat
 from gateway.cli.config import config
+from gateway.cli.doctor import doctor
 from gateway.cli.exits import Commands
 from gateway.cli.options import data_dir_option, version_option
 from gateway.cli.send import send
@@ -25,5 +26,5 @@ def main() -> None:
     """A chat gateway that never loses a word."""
 
 
-for command in (serve, chat, send, config, sessions, token):
+for command in (serve, chat, send, doctor, config, sessions, token):
     main.add_command(command)

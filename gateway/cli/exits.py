@@ -37,7 +37,13 @@ class Misconfigured(Failure):
 
 
 class Commands(click.Group):
-    """The outermost group: what the commands raise on purpose becomes a Failure."""
+    """The outermost group: what the commands raise on purpose becomes a Failure.
+
+    Its help lists the commands in the order in which they were added.
+    """
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(self.commands)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:

@@ -1,7 +1,7 @@
 """`parley sessions …`: look at stored conversations, check and mend their files, take over others.
 
 Commands that read work on the files alone and change nothing. Commands that change something own
-the data directory meanwhile; `store.changing` is the one place that arranges it.
+the data directory meanwhile, or ask the gateway that does; `store` is the one place that decides.
 """
 
 from __future__ import annotations
@@ -230,15 +230,9 @@ def repair(as_json: bool) -> None:
 
     from gateway.cli import screen
     from gateway.cli.sessions import store, tables
-    from gateway.cli.sessions.repair import Report
-    from gateway.cli.sessions.repair import repair as mend
-
-    async def work() -> Report:
-        async with store.changing(data_dir()) as opened:
-            return await mend(opened, progress)
 
     with screen.bar("Repairing files") as progress:
-        report = store.run(work())
+        report = store.mend(data_dir(), progress)
     if as_json:
         screen.print_json(msgspec.to_builtins(report))
     else:
@@ -269,14 +263,13 @@ def migrate(as_json: bool, source: Path, dry_run: bool, keep: bool) -> None:
 
     from gateway.cli import screen
     from gateway.cli.sessions import store, tables
-    from gateway.cli.sessions.migration import migrate as take_over
 
-    source = source.expanduser()
+    # A running gateway may have another working directory.
+    source = source.expanduser().absolute()
     if not source.is_dir():
         raise Failure(f"there is no directory {source}; name the right one with --from")
     with screen.bar("Migrating sessions") as progress:
-        work = take_over(data_dir(), source, progress, dry_run=dry_run, keep=keep)
-        report = store.run(work)
+        report = store.migrate(data_dir(), source, progress, dry_run=dry_run, keep=keep)
     if as_json:
         screen.print_json(msgspec.to_builtins(report))
     else:
@@ -311,7 +304,7 @@ def _change_state(text: str, state: str, *, as_json: bool) -> None:
     key = Library.at(data_dir()).key(text)
     if key.conversation is not None and state == "archived":
         raise ConversationEnded(key)
-    session = store.run(store.change_state(data_dir(), key, state))
+    session = store.change_state(data_dir(), key, state)
     if as_json:
         screen.print_json(session_object(session))
     elif key.conversation is not None:
@@ -340,7 +333,7 @@ def delete(key: str, as_json: bool, yes: bool) -> None:
             raise WrongUsage(f"{found} was not deleted: nobody can be asked here; add --yes")
         messages = screen.count(library.session(found).message_count, "message")
         click.confirm(f"Delete {found} with {messages} for ever?", abort=True, err=True)
-    deleted = store.run(store.delete(data_dir(), found))
+    deleted = store.delete(data_dir(), found)
     if not deleted:
         raise Failure(f"{found} was gone already")
     if as_json:

@@ -7,44 +7,41 @@ import threading
 from pathlib import Path
 
 from gateway.cli.sessions.library import Progress
-from gateway.cli.sessions.store import changing
-from sessions.directory import DataDirectory
+from sessions.key import SessionKey
 from sessions.legacy import Report, migrate_directory
+from sessions.store_jsonl import JsonlStore
 
 
 class _Interrupted(Exception):
     """Ends the work between two files."""
 
 
-async def migrate(
-    path: Path, source: Path, progress: Progress, *, dry_run: bool, keep: bool
-) -> Report:
-    """A dry run takes no lock and creates nothing."""
-    if dry_run:
-        directory = DataDirectory(path)
-        return migrate_directory(directory, source, dry_run=True, keep=keep, progress=progress)
-    async with changing(path, create=True) as store:
-        return await _move(store.directory, source, progress, keep=keep)
+async def move(store: JsonlStore, source: Path, progress: Progress, *, keep: bool) -> Report:
+    """Moves the files in a thread, through a store that is open and perhaps in use.
 
-
-async def _move(
-    directory: DataDirectory, source: Path, progress: Progress, *, keep: bool
-) -> Report:
-    """Moves the files in a thread. Whoever interrupts it waits for the file in hand."""
+    A chat that begins while its file is taken over keeps what it has: ours wins. Whoever
+    interrupts this waits for the file in hand.
+    """
     stop = threading.Event()
+    moved: list[SessionKey] = []
 
     def between_files(done: int, total: int) -> None:
         if stop.is_set():
             raise _Interrupted
         progress(done, total)
 
-    def move() -> Report:
-        return migrate_directory(directory, source, keep=keep, progress=between_files)
+    def work() -> Report:
+        return migrate_directory(
+            store.directory, source, keep=keep, progress=between_files, migrated=moved.append
+        )
 
-    work = asyncio.get_running_loop().run_in_executor(None, move)
+    working = asyncio.get_running_loop().run_in_executor(None, work)
     try:
-        return await asyncio.shield(work)
+        return await asyncio.shield(working)
     except asyncio.CancelledError:
         stop.set()
-        await asyncio.gather(work, return_exceptions=True)
+        await asyncio.gather(working, return_exceptions=True)
         raise
+    finally:
+        for key in moved:
+            await store.refresh(key)

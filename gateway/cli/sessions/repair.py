@@ -1,4 +1,4 @@
-"""Mends what `verify` finds. The store must be open: it owns the directory meanwhile.
+"""Mends what `verify` finds, through an open store: of this command, or of a running gateway.
 
 A damaged live log is mended by loading it, a damaged archive by itself. Damaged bytes go to
 quarantine before the file is replaced; a second run finds nothing to do.
@@ -34,14 +34,15 @@ class Report(msgspec.Struct, frozen=True):
     failed: list[Unreadable] = []
 
 
-async def repair(store: JsonlStore, progress: Progress) -> Report:
+async def repair(store: JsonlStore, progress: Progress, *, alone: bool = True) -> Report:
+    """`alone`: nobody else writes, so what is damaged stays damaged, and is not read twice."""
     library = Library(store.directory)
-    # Nobody else writes: what is damaged stays damaged, and is not read twice.
-    inspector = Inspector(library, Stop("ours"))
+    inspector = Inspector(library, Stop("ours" if alone else "running"))
     report = Report([], [])
-    for checked, is_archive in inspector.files(progress):
-        # Lets an interrupt in between two files.
-        await asyncio.sleep(0)
+    files = inspector.files(progress)
+    # An interrupt gets in between two files.
+    while (found := await asyncio.to_thread(next, files, None)) is not None:
+        checked, is_archive = found
         if not checked.problems or checked.key is None:
             continue
         try:
@@ -63,15 +64,19 @@ async def _mend(
     if checked.key is None:
         return "nobody knows whose it is"
     if is_archive:
-        store.files.mend_archive(checked.key)
-        live = inspector.check_live(store.directory.live_path(checked.key))
-        again = inspector.check_archive(checked.path, live, orphan=live is None)
+        await store.mend(checked.key, archive=True)
+        again = await asyncio.to_thread(_check_archive, store, inspector, checked)
     else:
-        await store.get(checked.key)
-        again = inspector.check_live(checked.path)
+        await store.mend(checked.key)
+        again = await asyncio.to_thread(inspector.check_live, checked.path)
     if again is None:
         return "it cannot be read"
     return "; ".join(problem.reason for problem in again.problems) or None
+
+
+def _check_archive(store: JsonlStore, inspector: Inspector, checked: Checked) -> Checked | None:
+    live = inspector.check_live(store.directory.live_path(checked.key)) if checked.key else None
+    return inspector.check_archive(checked.path, live, orphan=live is None)
 
 
 def _repaired(library: Library, checked: Checked) -> Repaired:
