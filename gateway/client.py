@@ -13,7 +13,7 @@ from gateway.lanes import Lanes
 from gateway.live import Live, Watch
 from gateway.router import ADMINS, Ack, Router
 from gateway.users import User
-from sessions.errors import InvalidKey
+from sessions.errors import InvalidKey, StoreUnavailable
 from sessions.key import SessionKey
 from sessions.store import SessionStore
 
@@ -75,7 +75,10 @@ class Client:
         session = await self._store.get(key)
         if session is None or not self.who.may_write(session):
             raise Refused("not_found", "There is no such chat.")
-        await self._lanes.stop(key, queue=everything)
+        try:
+            await self._lanes.stop(key, queue=everything)
+        except StoreUnavailable as error:
+            raise Refused("storage_unavailable", str(error), error.retry_after_seconds) from error
 
     async def resolve_media(self, ids: list[str]) -> list[dict[str, Any]]:
         return await self._media(self.who, ids)

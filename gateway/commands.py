@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from channels.channel import Event
+from gateway import settlement
 from gateway.bus import Bus
 from gateway.config import Settings
 from sessions.errors import SessionNotFound
@@ -94,8 +95,7 @@ class Commands:
             answer = await handler(session, command, row)
             if answer.conversation is not None:
                 return  # Written by the store together with the change it stands for.
-            appended = await self._store.append(session.key, [answer])
-            self._ended(session, appended.records[0])
+            self._ended(session, await settlement.write(self._store, session, answer))
         except SessionNotFound:
             return
         finally:

@@ -21,17 +21,20 @@ from gateway.bus import Bus
 from gateway.commands import Commands
 from gateway.config import ContextSettings, Settings
 from gateway.ledger import Ledger
+from gateway.preparation import Preparation
 from gateway.slots import Slots
 from gateway.turn import Abandoned, Stage, Turn
 from sessions import clock, history
 from sessions.errors import SessionError, SessionNotFound
 from sessions.key import SessionKey
 from sessions.record import NoteKind, Outcome, Record, closing, note
-from sessions.session import Session
+from sessions.session import Patch, Session
 from sessions.store import SessionStore
 from sessions.tasks import Tasks
 
 Observe = Callable[[str, float, float | None], None]
+Place = Callable[[SessionKey, str], str | None]
+"""Where a message stands among those of its chat, by its id; None: where it arrived."""
 
 MAX_ATTEMPTS = 3
 ROWS_PER_MESSAGE = 4
@@ -48,14 +51,17 @@ class Lanes:
         commands: Commands,
         ledger: Ledger,
         stage: Stage,
+        preparation: Preparation,
         settings: Callable[[], Settings],
         observe: Observe,
+        place: Place = lambda _key, _id: None,
     ) -> None:
         self.turns: dict[SessionKey, Turn] = {}
         """The turn that runs in each busy chat."""
         self.slots = Slots(settings().limits.running_turns)
         self._store, self._bus, self._agents = store, bus, agents
         self._commands, self._ledger, self._stage = commands, ledger, stage
+        self._preparation, self._place = preparation, place
         self._settings, self._observe = settings, observe
         self._lanes: set[SessionKey] = set()
         self._resumed: set[SessionKey] = set()
@@ -83,24 +89,35 @@ class Lanes:
 
     async def stop(self, key: SessionKey, *, queue: bool = False) -> bool:
         """Stops what runs, and with `queue` what waits. True if there was anything to stop."""
-        stopped = self.interrupt(key, Outcome.STOPPED)
-        session = await self._store.get(key)
-        if session is not None:
-            running = self.turns.get(key)
-            answering = {row.seq for row in running.answering} if running else set()
+        running = self.interrupt(key, Outcome.STOPPED)
+        stopped: set[int] = set()
+
+        def decide(session: Session) -> tuple[list[Record], Patch | None]:
+            turn = self.turns.get(key)
+            answering = {row.seq for row in turn.answering} if turn else set()
             waiting = [
-                row for row in session.pending if row.seq not in answering and not row.command
+                row.seq for row in session.pending if row.seq not in answering and not row.command
             ]
             if not queue:
                 # Without a running turn, what waits for its place is meant.
-                waiting = [] if running else waiting[:1]
-            if waiting:
-                record = closing(
-                    "", {row.seq: Outcome.STOPPED.value for row in waiting}, outcome="stopped"
-                )
-                await self._store.append(key, [record])
-                stopped = True
-        return stopped
+                waiting = [] if running or turn else waiting[:1]
+            stopped.update(waiting)
+            settles = dict.fromkeys(waiting, Outcome.STOPPED.value)
+            return [closing("", settles, outcome=Outcome.STOPPED)] if waiting else [], None
+
+        try:
+            await self._store.transact(key, decide)
+        except SessionNotFound:
+            return running
+        return running or bool(stopped)
+
+    def settled(self, key: SessionKey, closing: Record) -> None:
+        """A turn that began while a slow disk held back the end of its messages has no reason."""
+        turn, settles = self.turns.get(key), closing.settles or {}
+        if turn is None or turn.id == closing.turn:
+            return
+        if all(row.seq in settles for row in turn.answering):
+            turn.stop(Outcome.STOPPED)
 
     async def drain(self, seconds: float) -> None:
         """No new turn starts; running ones may finish until the time is over."""
@@ -140,6 +157,7 @@ class Lanes:
         ]
         if session.retired or not waiting:
             return []
+        waiting = self._in_order(session, waiting)
         first = waiting[0]
         if self._settings().sessions.when_busy != "collect" or first.command:
             return [first]
@@ -149,6 +167,30 @@ class Lanes:
                 break
             batch.append(row)
         return batch or [first]
+
+    def _in_order(self, session: Session, waiting: list[Record]) -> list[Record]:
+        """As they were said, not as they came: a platform may bring an older one later."""
+        if session.key not in self._resumed and not self._ledger.is_fresh(
+            session.key, waiting[0].seq
+        ):
+            # What an earlier process has begun is finished first.
+            begun = self._begun(session) or [waiting[0].seq]
+            return sorted(waiting, key=lambda row: row.seq not in begun)
+        places, last = {}, ""
+        for row in waiting:
+            place = self._place(session.key, row.id) if row.id is not None else None
+            last = max(last, place or "")
+            places[row.seq] = place or last
+        return sorted(waiting, key=lambda row: places[row.seq])
+
+    def overtakes(self, key: SessionKey, id: str) -> Record | None:
+        """What must be in the log before this message: it stands before the ones being answered,
+        and after a crash nobody could tell any more which of them were begun."""
+        turn, place = self.turns.get(key), self._place(key, id)
+        if turn is None or place is None:
+            return None
+        begun = [self._place(key, row.id or "") or "" for row in turn.answering]
+        return _beginning(turn.id, turn.attempt, turn.answering) if place < min(begun) else None
 
     async def _handle(self, session: Session, batch: list[Record]) -> None:
         first = batch[0]
@@ -164,16 +206,20 @@ class Lanes:
         turn_id, attempt = self._earlier(session) if begun else (_new_id(), 1)
         reason = None if fresh else self._too_late(first, attempt)
         if reason is not None:
-            await self._give_up(session, batch, turn_id, reason)
+            await self._close(session, batch, turn_id, Outcome.FAILED, reason)
             return
         if begun:
             await self._note_attempt(session, turn_id, attempt)
+        elif any(row.seq < first.seq and not row.command for row in session.pending):
+            await self._store.append(session.key, [_beginning(turn_id, attempt, batch)])
         try:
             async with self.slots.take():
                 # Some may have been stopped or edited away while they waited for their place.
                 batch = [row for row in batch if row.seq in session.unsettled]
                 if batch and not self._stopping:
                     await self._run(session, batch, turn_id, attempt)
+                elif not batch and begun and _has_rows(session, turn_id):
+                    await self._close(session, [], turn_id, Outcome.STOPPED)
         except Abandoned:
             self._stopping = True
 
@@ -194,8 +240,8 @@ class Lanes:
         try:
             with logger.contextualize(turn=turn_id, session=str(session.key)):
                 async with self._agents.use(self._agent_name(session, batch[0])) as agent:
-                    context = await self._context(session, turn, settings)
-                    await turn.run(agent, context)
+                    make = functools.partial(self._context, session, turn, settings)
+                    await turn.run(agent, make)
         except (Abandoned, asyncio.CancelledError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, the messages reach an end
@@ -218,6 +264,7 @@ class Lanes:
         return self._agents.choose(self._settings().routes, key.channel, key.chat_id, user)
 
     async def _context(self, session: Session, turn: Turn, settings: Settings) -> TurnContext:
+        prepared = await self._preparation.prepare(session, turn.answering)
         context = settings.context
         options = history.Options(
             history_messages=context.history_messages,
@@ -234,15 +281,15 @@ class Lanes:
             turn=turn.id,
             options=options,
         )
-        media = [item for row in turn.answering for item in row.media or ()]
+        asked = zip(turn.answering, prepared, strict=True)
         key = session.key
         return TurnContext(
             turn=turn.id,
             attempt=turn.attempt,
             session=SessionFacts(str(key), key.channel, key.chat_id, session.state.owner),
             messages=Messages(choose),
-            text="\n\n".join(row.text for row in turn.answering),
-            media=media,
+            text="\n\n".join(one.text(row.text) for row, one in asked),
+            media=[item for one in prepared for item in one.media],
             instructions=session.state.summary or "",
         )
 
@@ -277,7 +324,10 @@ class Lanes:
         """Wakes every chat an earlier process left with work. Returns how many messages wait."""
         count = 0
         async for key, rows in self._store.pending():
-            left = [row for row in rows if not self._ledger.is_fresh(key, row.seq)]
+            session = await self._store.get(key)
+            heard = session.heard if session is not None else 0
+            # What came in since the start is no business of recovery, durable or not.
+            left = [r for r in rows if r.seq <= heard and not self._ledger.is_fresh(key, r.seq)]
             self._ledger.adopt(key, left)
             count += len(left)
             self.wake(key)
@@ -299,6 +349,18 @@ class Lanes:
                 turn_id = row.turn
         return turn_id or _new_id(), attempts + 1
 
+    @staticmethod
+    def _begun(session: Session) -> list[int]:
+        """What an earlier process was answering, if that is not the first that waits."""
+        closed = {row.turn for row in session.records if row.settles is not None}
+        for row in reversed(session.records):
+            facts = row.note if row.is_note else None
+            if facts is None or facts.get("kind") != NoteKind.ATTEMPT or "answers" not in facts:
+                continue
+            if facts.get("turn") not in closed:
+                return [seq for seq in facts["answers"] if seq in session.unsettled]
+        return []
+
     def _too_late(self, row: Record, attempt: int) -> str | None:
         if attempt > MAX_ATTEMPTS:
             return "The gateway stopped each time it tried to answer this message."
@@ -316,9 +378,15 @@ class Lanes:
         )
         await asyncio.sleep(RERUN_PAUSE_SECONDS[min(attempt, len(RERUN_PAUSE_SECONDS) - 1)])
 
-    async def _give_up(
-        self, session: Session, batch: list[Record], turn_id: str, reason: str
+    async def _close(
+        self,
+        session: Session,
+        batch: list[Record],
+        turn_id: str,
+        outcome: Outcome,
+        reason: str | None = None,
     ) -> None:
+        """Ends a turn of an earlier process that does not run again."""
         turn = Turn(
             id=turn_id,
             attempt=0,
@@ -330,7 +398,15 @@ class Lanes:
             limits=self._settings().limits,
             stage=self._stage,
         )
-        await turn.close(Outcome.FAILED, reason)
+        await turn.close(outcome, reason)
+
+
+def _beginning(turn_id: str, attempt: int, batch: list[Record]) -> Record:
+    return note(NoteKind.ATTEMPT, turn=turn_id, n=attempt, answers=[row.seq for row in batch])
+
+
+def _has_rows(session: Session, turn_id: str) -> bool:
+    return any(row.turn == turn_id for row in session.records)
 
 
 def _new_id() -> str:

@@ -1,9 +1,8 @@
 """One client's view of one chat: everything in order, nothing twice, nothing left out.
 
 Attaching registers for live events first and holds them back; then the log is read to its end and
-sent; then what was held back follows, without what was sent already. The snapshot of a running
-turn is taken in the step of the registration. Doing it the other way round loses what happens in
-between.
+sent; then what was held back follows, without what was sent already, and the running turn as it is
+in that very step. Doing it the other way round loses what happens in between.
 
 On one connection the frames of a chat that carry a number go out in increasing order, so the
 highest number a client has seen is always a safe place to resume from.
@@ -33,14 +32,11 @@ _LIVE = frozenset({"turn_start", "delta", "reasoning", "tool"})
 class Watch:
     """A chat as one client watches it: held while it is replayed, then live."""
 
-    def __init__(
-        self, session: Session, who: User, sink: Sink, snapshot: dict[str, Any] | None
-    ) -> None:
+    def __init__(self, session: Session, who: User, sink: Sink) -> None:
         self.key = session.key
         self._session, self._who = session, who
         self.sent = 0
         """The highest number that went out."""
-        self.snapshot = snapshot
         self.overflowed = False
         self.closed = False
         self._sink = sink
@@ -68,22 +64,22 @@ class Watch:
         self.sent = max(self.sent, event.seq)
         self._sink.send(event)
 
-    def begin_again(self, snapshot: dict[str, Any] | None) -> None:
+    def begin_again(self) -> None:
         """Keeps the acknowledgements: the log does not repeat them."""
-        self.snapshot = snapshot
         self._held = [event for event in self._held or [] if event.kind == "ack"]
         self.overflowed = False
 
-    def open(self) -> None:
-        """The replay is over: what was held back follows, and from now on everything at once."""
+    def open(self, running: dict[str, Any] | None) -> None:
+        """The replay is over: what was held back follows, then everything as it happens.
+
+        The words of a turn are not among it: `running` has all of them up to this step.
+        """
         held, self._held = self._held or [], None
-        ended = {event.turn for event in held if event.kind == "turn_end"}
-        turn = self.snapshot
-        if turn is not None and turn["turn"] not in ended:
-            self._sink.send(Event("turn_start", turn, turn=turn["turn"]))
         for event in held:
-            if event.kind not in _LIVE or event.turn not in ended:
+            if event.kind not in _LIVE:
                 self._pass(event)
+        if running is not None:
+            self._sink.send(Event("turn_start", running, turn=running["turn"]))
 
     def _pass(self, event: Event) -> None:
         if event.kind == "message":
@@ -113,14 +109,15 @@ class Live:
         session = await self._store.get_or_create(key)
         if not who.may_read(session) and not (new and session.file is None):
             raise Refused("not_found", "There is no such chat.")
-        # From here to the registration nothing else runs: no event falls between.
-        watch = Watch(session, who, sink, self._snapshot(key))
+        watch = Watch(session, who, sink)
         self._bus.subscribe(key, watch.on_event)
         return watch
 
-    def _snapshot(self, key: SessionKey) -> dict[str, Any] | None:
+    def _running(self, key: SessionKey) -> dict[str, Any] | None:
         turn = self._lanes.turns.get(key)
-        return turn.snapshot() if turn is not None else None
+        if turn is None or turn.outcome != "pending":
+            return None
+        return turn.snapshot()
 
     def unwatch(self, watch: Watch) -> None:
         watch.closed = True
@@ -151,6 +148,7 @@ class Live:
         }
         sink.send(Event("attached", fields))
         watch.sent = max(watch.sent, 0 if wanted.after is None else wanted.after)
+        more = False
         while True:
             for row in rows:
                 # What is not durable yet follows as an event once it is.
@@ -160,12 +158,14 @@ class Live:
                     )
                     if not await sink.drained():
                         return
-            if not watch.overflowed:
+            if not watch.overflowed and not more:
                 break
-            watch.begin_again(self._snapshot(watch.key))
-            rows = (await self._store.read(watch.key, after=watch.sent, limit=PAGE)).records
+            if watch.overflowed:
+                watch.begin_again()
+            page = await self._store.read(watch.key, after=watch.sent, limit=PAGE)
+            rows, more = page.records, page.more
         if not watch.closed:
-            watch.open()
+            watch.open(self._running(watch.key))
 
 
 def describe(session: Session) -> dict[str, Any]:

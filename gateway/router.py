@@ -108,7 +108,8 @@ class Router:
         except SessionError as error:
             raise _refusal(error) from error
         finally:
-            self._acks.pop((key, inbound.id), None)
+            if self._acks.get((key, inbound.id)) is acknowledge:
+                del self._acks[key, inbound.id]
         if inbound.id in appended.duplicates:
             seq = appended.duplicates[inbound.id]
             acknowledge(Ack(inbound.id, seq, True, self._queued(session, seq)))
@@ -122,8 +123,10 @@ class Router:
     ) -> tuple[list[Record], Patch | None]:
         """In the step of the write: nothing can change between the checks and the append."""
         draft = self._draft(inbound, session, sender)
-        if session.known_id(draft) is None:
-            self._check(session, draft, sender)
+        if session.known_id(draft) is not None:
+            return [draft], None  # Sent again: it changes nothing a second time.
+        self._check(session, draft, sender)
+        # Only who writes it: whoever repeats it meanwhile is answered as a duplicate.
         self._acks[session.key, inbound.id] = acknowledge
         owned = session.file is None and sender.owns_chats
         return self._drafts(session, draft), Patch(owner=sender.id) if owned else None
@@ -134,16 +137,19 @@ class Router:
         who: dict[str, Any] = {"id": inbound.sender.id}
         if inbound.sender.name:
             who["name"] = inbound.sender.name
-        text, replaces = inbound.text, inbound.replaces
+        text, media, replaces = inbound.text, inbound.media, inbound.replaces
+        stored = session.record(session.ids.get(inbound.id, 0))
         if inbound.regenerate:
-            text, replaces = _last_question(session)
-        elif replaces is not None:
+            again = stored is not None and stored.replaces is not None
+            question = stored if stored is not None and again else _last_question(session)
+            text, media, replaces = question.text, question.media or [], question.seq
+        elif replaces is not None and stored is None:
             _check_replaced(session, replaces)
         return user(
             text,
             id=inbound.id,
             sender=who,
-            media=inbound.media or None,
+            media=media or None,
             replaces=replaces,
             command=replaces is None and commands.parse(text) is not None,
         )
@@ -151,7 +157,9 @@ class Router:
     def _drafts(self, session: Session, draft: Record) -> list[Record]:
         """An edited message that still waits is withdrawn in the same step."""
         if draft.replaces is None:
-            return [draft]
+            new = session.known_id(draft) is None
+            begun = self._lanes.overtakes(session.key, draft.id or "") if new else None
+            return [draft] if begun is None else [begun, draft]
         replaced = draft.replaces
         turn = self._lanes.turns.get(session.key)
         if turn is not None and any(row.seq == replaced for row in turn.answering):
@@ -208,6 +216,8 @@ class Router:
             if not row.is_note:
                 event = Event("message", message_fields(row, self._shown), row.seq, row.turn)
                 self._bus.publish(key, event)
+            if row.settles:
+                self._lanes.settled(key, row)
             if row.role == "user":
                 self._start(session, row)
         self._announce(session, rows)
@@ -297,10 +307,10 @@ def _key(inbound: Inbound) -> SessionKey:
         raise Refused("bad_frame", error.reason) from error
 
 
-def _last_question(session: Session) -> tuple[str, int]:
+def _last_question(session: Session) -> Record:
     for row in reversed(session.records):
         if row.role == "user" and not row.command and row.seq > session.state.conversation_start:
-            return row.text, row.seq
+            return row
     raise Refused("not_found", "There is nothing to answer again.")
 
 

@@ -9,6 +9,7 @@ ignores cancellation, or hangs in a thread, is left behind.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -16,6 +17,7 @@ from typing import Any
 from loguru import logger
 
 from channels.channel import Event
+from gateway import settlement
 from gateway.agents.agent import (
     Agent,
     AgentEvent,
@@ -44,6 +46,7 @@ RETRY_CLOSE_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 SHOWN_OUTCOMES = {Outcome.ANSWERED: "ok"}
 
 Stage = Callable[[Produced], Awaitable[dict[str, Any]]]
+MakeContext = Callable[[], Awaitable[TurnContext]]
 
 
 class Abandoned(Exception):
@@ -79,7 +82,8 @@ class Turn:
         self._store, self._bus, self._tasks = store, bus, tasks
         self._limits, self._stage = limits, stage
         self._started = time.monotonic()
-        self._active = self._started
+        self._active = math.inf
+        """When the agent was last heard of; before it is asked, silence does not count."""
         self._media: list[dict[str, Any]] = []
         self._usage: dict[str, int] | None = None
         self._model: str | None = None
@@ -116,25 +120,30 @@ class Turn:
             "text": self.text,
             "reasoning": self.reasoning,
             "tools": self.tools,
+            "answers": [row.seq for row in self.answering],
         }
 
     # -- the run ------------------------------------------------------------------------------
 
-    async def run(self, agent: Agent, context: TurnContext) -> str:
-        """Runs the agent and closes the turn. Returns the outcome; raises Abandoned."""
+    async def run(self, agent: Agent, context: MakeContext) -> str:
+        """Runs the agent and closes the turn. Returns the outcome; raises Abandoned.
+
+        Making the context may take a while, so it can be stopped like the agent.
+        """
         self.agent_name = agent.name
         self.log = self.log.bind(agent=agent.name)
         self.log.bind(attempt=self.attempt).info("turn started")
         self._publish("turn_start", self.snapshot())
-        work = self._tasks.spawn(self._consume(agent, context), f"agent-{self.id}")
+        work = self._tasks.spawn(self._consume(agent, context), f"agent-{self.id}", awaited=True)
         outcome, error = await self._supervise(work)
         if outcome == _PENDING:
             self._closed = True
             raise Abandoned
         return await self.close(outcome, error)
 
-    async def _consume(self, agent: Agent, context: TurnContext) -> None:
-        events = agent.run(context)
+    async def _consume(self, agent: Agent, context: MakeContext) -> None:
+        events = agent.run(await context())
+        self._active = time.monotonic()
         try:
             async for event in events:
                 if self._closed:
@@ -154,7 +163,9 @@ class Turn:
                 await self._leave(work)
                 return Outcome.FAILED, self._too_late()
             either: set[asyncio.Future[Any]] = {work, self._stop}
-            await asyncio.wait(either, timeout=left, return_when=asyncio.FIRST_COMPLETED)
+            # Looks again even while a tool runs: once it has ended, silence counts.
+            pause = min(left, self._limits.stream_idle_seconds)
+            await asyncio.wait(either, timeout=pause, return_when=asyncio.FIRST_COMPLETED)
         if self._stop.done():
             await self._leave(work)
             return self._stop.result(), None
@@ -179,6 +190,8 @@ class Turn:
         done, _ = await asyncio.wait({work}, timeout=CANCEL_SECONDS)
         if not done:
             self.log.warning("agent ignores stop")
+        elif not work.cancelled():
+            work.exception()  # Nobody asks any more how it ended.
 
     def _result(self, work: asyncio.Task[None]) -> tuple[str, str | None]:
         if work.cancelled():
@@ -190,6 +203,8 @@ class Turn:
             return Outcome.FAILED, error.message
         if isinstance(error, StoreUnavailable):
             return Outcome.FAILED, "The conversation could not be stored."
+        if isinstance(error, SessionNotFound):
+            return Outcome.STOPPED, None  # The chat was deleted under it.
         self.log.opt(exception=error).error("agent failed")
         return Outcome.FAILED, "The agent failed."
 
@@ -247,7 +262,7 @@ class Turn:
 
     async def _append(self, row: Record) -> None:
         if not self._closed:
-            await self._store.append(self.session.key, [row])
+            await settlement.write(self._store, self.session, row)
 
     def _live(self, kind: str, fields: dict[str, Any]) -> None:
         if self.first_shown is None:
@@ -307,7 +322,7 @@ class Turn:
         attempt = 0
         while True:
             try:
-                appended = await self._store.append(self.session.key, [row], self._learned())
+                written = await settlement.write(self._store, self.session, row, self._learned)
             except SessionNotFound:
                 return 0  # The chat was deleted meanwhile; nothing revives it.
             except SessionError as error:
@@ -316,7 +331,7 @@ class Turn:
                 attempt += 1
                 await asyncio.sleep(pause)
             else:
-                return appended.records[0].seq
+                return written.seq
 
 
 _PENDING = "pending"

@@ -114,7 +114,7 @@ def _concerns(row: Record, held: Collection[int], closed: Collection[str]) -> bo
     """True for a note about a held row or a turn that is still open."""
     fact = row.note if row.is_note and row.note is not None else {}
     kind, seq, turn = fact.get("kind"), fact.get("seq"), fact.get("turn")
-    if kind in (NoteKind.EDITED, NoteKind.DELETED):
+    if kind in (NoteKind.EDITED, NoteKind.DELETED, NoteKind.CONTEXT):
         return isinstance(seq, int) and seq in held
     return kind in (NoteKind.ATTEMPT, NoteKind.STREAM) and str(turn) not in closed
 

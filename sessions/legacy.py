@@ -388,6 +388,7 @@ def migrate_directory(
     dry_run: bool = False,
     keep: bool = False,
     progress: Callable[[int, int], None] | None = None,
+    migrated: Callable[[SessionKey], None] | None = None,
 ) -> Report:
     """Migrates every session file in `root` and one level deep; goes on past one that fails.
 
@@ -397,12 +398,19 @@ def migrate_directory(
     root = Path(os.path.expanduser(root))
     if not root.is_dir():
         raise SessionUnreadable(root, "there is no such directory")
-    return _Sweep(directory, dry_run, keep).run(_list(root), progress)
+    return _Sweep(directory, dry_run, keep, migrated).run(_list(root), progress)
 
 
 class _Sweep:
-    def __init__(self, directory: DataDirectory, dry_run: bool, keep: bool) -> None:
+    def __init__(
+        self,
+        directory: DataDirectory,
+        dry_run: bool,
+        keep: bool,
+        migrated: Callable[[SessionKey], None] | None,
+    ) -> None:
         self.directory, self.dry_run, self.keep = directory, dry_run, keep
+        self.migrated = migrated
         self.report = Report()
         self.candidates: dict[SessionKey, list[_Candidate]] = {}
         self.unreadable: dict[str, Path] = {}
@@ -461,6 +469,8 @@ class _Sweep:
         result = _migrate(self.directory, source, one.key, keep=self.keep, dry_run=self.dry_run)
         if isinstance(result, Migrated):
             self.report.migrated.append(result)
+            if self.migrated is not None:
+                self.migrated(one.key)
         else:
             self.report.skipped.append(result)
 

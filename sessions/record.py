@@ -37,13 +37,19 @@ class NoteKind(StrEnum):
     DELIVERED = "delivered"
     """`seq`: the reply that reached its push channel, or was given up with `undeliverable`."""
     ATTEMPT = "attempt"
-    """`turn`, `n`: attempt n of a turn is about to run."""
+    """`turn`, `n`: attempt n of a turn is about to run. `answers`: the messages it is for, if they
+    are not the first that wait."""
     STREAM = "stream"
     """`turn` and the channel's handle of a message opened before its answer is complete."""
     EDITED = "edited"
     """`seq`, `content`: the sender changed that message."""
     DELETED = "deleted"
     """`seq`: the sender took that message back."""
+    CONTEXT = "context"
+    """`seq`: what belongs to that message beside its words. The model reads `before` in front of it
+    and `after` behind it; `media` are its files, fetched from where it was sent."""
+    FEEDBACK = "feedback"
+    """`delivery`, `user`, `good`: what somebody thinks of an answer."""
     ERROR = "error"
     """On a closing row: `message`, why the turn failed, as its user is told."""
     CONVERSATION = "conversation"
@@ -112,11 +118,12 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, forbid_u
     @property
     def is_reply(self) -> bool:
         """True if a push channel must carry this row to its reader."""
-        return (
-            self.role == "assistant"
-            and (self.outcome is not None or self.channel_delivery)
-            and bool(self.content or self.media or self.error)
-        )
+        if self.role != "assistant" or not (self.outcome is not None or self.channel_delivery):
+            return False
+        if self.content or self.media or self.error:
+            return True
+        # An answer without words is told to the reader too; a message taken back is not.
+        return bool(self.settles) and self.outcome != "withdrawn"
 
     @property
     def error(self) -> str | None:

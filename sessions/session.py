@@ -367,8 +367,11 @@ class Session:
 
     def become(self, other: Session) -> None:
         """Takes over what was read anew; whoever holds this session sees it."""
+        given_out = self.next_seq
         for name in _READ_ANEW:
             setattr(self, name, getattr(other, name))
+        # A row the file has lost may have been seen: its number is not given out again.
+        self.next_seq = max(self.next_seq, given_out)
 
     def replace_rows(self, records: list[Record]) -> None:
         """After a rewrite: fewer rows in the live file, nothing else has changed."""
@@ -396,6 +399,8 @@ class Session:
         if limit is not None:
             start = max(start, len(self.records) - limit)
         rows = self.records[start:]
+        if start == 0:
+            return rows
         first = rows[0].seq if rows else self.last_seq + 1
         waited = {seq for row in rows if row.settles for seq in row.settles if seq < first}
         waited.update(seq for seq in self.unsettled if seq < first)

@@ -380,6 +380,12 @@ class JsonlStore:
         except OSError as error:
             raise StoreReadOnly(f"a sync failed ({error.strerror})") from error
 
+    async def _all_heard(self, session: Session) -> None:
+        """Waits until listeners know of every row, unless a sync failed: then they never will."""
+        if self._sync == "turn" and self._syncer.failure is None:
+            with contextlib.suppress(StoreReadOnly):
+                await self._durable(session)
+
     # -- rewriting ----------------------------------------------------------------------------
 
     def _wants_rewrite(self, session: Session) -> bool:
@@ -513,6 +519,9 @@ class JsonlStore:
             return
         await self._close_gate(session)
         try:
+            if session.retired:
+                return  # Deleted meanwhile: what is there now is another chat.
+            await self._all_heard(session)
             if session.file is not None:
                 self._writer.let_go(session.file)
             fresh = await self._run(self.files.load, key)
@@ -524,6 +533,29 @@ class JsonlStore:
                 self._cache.charge(session)
         finally:
             self._open_gate(session)
+
+    async def mend(self, key: SessionKey, *, archive: bool = False) -> None:
+        """Reads the log anew, or looks through the archive, and leaves it whole."""
+        if not archive:
+            await self.refresh(key, load=True)
+            return
+        if await self.view(key) is None or (session := await self.get(key)) is None:
+            return
+        await self._close_gate(session)
+        try:
+            await self._run(self.files.mend_archive, key)
+        finally:
+            self._open_gate(session)
+
+    async def refresh(self, key: SessionKey, *, load: bool = False) -> None:
+        """The file was put there or changed: whoever holds the session, and the index, learn it."""
+        session = self._cache.peek(key)
+        if session is not None:
+            await self.invalidate(key)
+        else:
+            session = await (self.get(key) if load else self.view(key))
+        if session is not None:
+            self._index.touch(session)
 
     async def _close_gate(self, session: Session) -> None:
         while session.gate is not None:
@@ -566,9 +598,7 @@ class JsonlStore:
         session = self._cache.peek(key)
         if session is None or session.file is None:
             return await self._run(self.files.page, key, after, before, limit)
-        if self._sync == "turn" and self._syncer.failure is None:
-            with contextlib.suppress(StoreReadOnly):
-                await self._durable(session)
+        await self._all_heard(session)
         archived = session.state.archived.seq
         rows = session.records
         if after is not None:
@@ -698,13 +728,22 @@ class JsonlStore:
     async def delete(self, key: SessionKey) -> bool:
         if key.conversation is not None:
             raise ConversationEnded(key)
+        return await self._delete(key, lambda _: False)
+
+    async def _delete(self, key: SessionKey, keep: Callable[[Session], bool]) -> bool:
+        """Whole, also if whoever asked for it gives up waiting."""
+        work = self._delete_gated(key, keep)
+        return await asyncio.shield(self._tasks.spawn(work, "delete", awaited=True))
+
+    async def _delete_gated(self, key: SessionKey, keep: Callable[[Session], bool]) -> bool:
         session = await self.get(key)
         if session is None:
             return False
         await self._close_gate(session)
         try:
-            if session.retired:
+            if session.retired or keep(session):
                 return False
+            await self._all_heard(session)
             if (reading := self._loading.get(key)) is not None:
                 await asyncio.wait([reading])
             existed = await self._run(self.files.delete, key)
@@ -735,10 +774,11 @@ class JsonlStore:
         return expired
 
     async def _expire(self, key: SessionKey, cutoff: str) -> bool:
-        """The log decides, not the index."""
+        """The log decides, not the index, and in the step in which nobody writes to it any more."""
+
+        def keep(session: Session) -> bool:
+            recent = session.pins > 0 or session.updated_at >= cutoff
+            return recent or bool(session.unsettled or session.undelivered)
+
         session = await self.get(key)
-        if session is None or session.pins or session.updated_at >= cutoff:
-            return False
-        if session.unsettled or session.undelivered:
-            return False
-        return await self.delete(key)
+        return session is not None and not keep(session) and await self._delete(key, keep)

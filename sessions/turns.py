@@ -59,6 +59,7 @@ class _Facts:
     settled: dict[int, tuple[Key, str]] = field(default_factory=dict)
     contents: dict[int, str | list[Any]] = field(default_factory=dict)
     deleted: set[int] = field(default_factory=set)
+    around: dict[int, tuple[str, str]] = field(default_factory=dict)
     origins: dict[int, int] = field(default_factory=dict)
 
     def learn(self, row: Record) -> None:
@@ -77,14 +78,19 @@ class _Facts:
             self.deleted.add(seq)
         elif kind == NoteKind.EDITED and isinstance(content, str | list):
             self.contents[seq] = content
+        elif kind == NoteKind.CONTEXT:
+            self.around[seq] = str(note.get("before") or ""), str(note.get("after") or "")
 
     def as_changed(self, row: Record) -> Record:
         """A user record as its sender left it. A deleted one stays, empty: it holds a place."""
         if row.seq in self.deleted:
             return msgspec.structs.replace(row, content="", media=None)
-        if row.seq in self.contents:
-            return msgspec.structs.replace(row, content=self.contents[row.seq])
-        return row
+        content = self.contents.get(row.seq, row.content)
+        if row.seq in self.around:
+            before, after = self.around[row.seq]
+            words = msgspec.structs.replace(row, content=content).text
+            content = "\n\n".join(part for part in (before, words, after) if part)
+        return row if content is row.content else msgspec.structs.replace(row, content=content)
 
 
 def group(

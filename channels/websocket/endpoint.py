@@ -9,7 +9,6 @@ overflow is cut off with 1013 and resumes by cursor.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
 
@@ -35,6 +34,7 @@ from channels.websocket.socket import Socket
 MOST_FRAMES = 1_024
 MOST_BYTES = 1 << 20
 ENOUGH_ROOM = 64
+ENOUGH_BYTES = 64 * 1024
 INBOX = 256
 HELLO_SECONDS = 10.0
 NAME = "websocket"
@@ -78,47 +78,64 @@ class Gateway(Protocol):
 
 
 class Outbox:
-    """Frames on their way out of one connection."""
+    """Frames on their way out of one connection.
+
+    Those of one step of the event loop leave together: each write to the socket is a system call,
+    which costs more than everything else about a frame.
+    """
 
     def __init__(self, socket: Socket) -> None:
         self._socket = socket
-        self._waiting: deque[bytes] = deque()
+        self._waiting: list[bytes] = []
         self._bytes = 0
         self._room = asyncio.Event()
         self._room.set()
+        self._loop = asyncio.get_running_loop()
         socket.on_writable = self._flush
 
     def push(self, frame: bytes) -> None:
-        socket = self._socket
-        if not socket.open:
-            return
-        if not self._waiting and socket.has_room:
-            socket.write_text(frame)
-            return
+        """Never raises; what is pushed after the end of the connection is dropped."""
+        if not self._waiting:
+            self._loop.call_soon(self._flush)
         self._waiting.append(frame)
         self._bytes += len(frame)
+        if len(self._waiting) > ENOUGH_ROOM or self._bytes > ENOUGH_BYTES:
+            self._overflow()
+
+    def _overflow(self) -> None:
+        """A step has much to say, or the client does not read."""
+        self._flush()
         if len(self._waiting) > ENOUGH_ROOM:
             self._room.clear()
         if len(self._waiting) > MOST_FRAMES or self._bytes > MOST_BYTES:
-            self._give_up()
-
-    def _give_up(self) -> None:
-        self._waiting.clear()
-        self._bytes = 0
-        self._socket.cut(1013, "reads too slowly")
-        self._room.set()
+            self._waiting.clear()
+            self._bytes = 0
+            self._socket.cut(1013, "reads too slowly")
+            self._room.set()
 
     def _flush(self) -> None:
         socket = self._socket
-        while self._waiting and socket.open and socket.has_room:
-            frame = self._waiting.popleft()
-            self._bytes -= len(frame)
-            socket.write_text(frame)
         if not socket.open:
             self._waiting.clear()
             self._bytes = 0
+        while self._waiting and socket.has_room:
+            socket.write_texts(self._next())
         if len(self._waiting) <= ENOUGH_ROOM:
             self._room.set()
+
+    def _next(self) -> list[bytes]:
+        """What may be written at once: enough to be worth it, little enough to notice when the
+        socket has no more room."""
+        if self._bytes <= ENOUGH_BYTES:
+            frames, self._waiting, self._bytes = self._waiting, [], 0
+            return frames
+        count = size = 0
+        while size < ENOUGH_BYTES and count < len(self._waiting):
+            size += len(self._waiting[count])
+            count += 1
+        frames, self._waiting = self._waiting[:count], self._waiting[count:]
+        self._bytes -= size
+        return frames
 
     async def drained(self) -> bool:
         """Waits until little is waiting; False if the connection is over."""

@@ -74,7 +74,7 @@ def parse(text: str | bytes) -> ClientFrame:
         frame: ClientFrame = _decoder.decode(text)
     except msgspec.ValidationError as error:
         raise _bad(text, str(error)) from error
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
         raise BadFrame("A frame is one JSON object.") from error
     return frame
 
@@ -82,7 +82,7 @@ def parse(text: str | bytes) -> ClientFrame:
 def _bad(text: str | bytes, reason: str) -> BadFrame:
     try:
         value = msgspec.json.decode(text)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
         value = None
     if not isinstance(value, dict):
         return BadFrame("A frame is one JSON object.")

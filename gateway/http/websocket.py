@@ -12,7 +12,7 @@ from starlette.requests import HTTPConnection
 from starlette.types import Receive, Scope, Send
 
 from channels.websocket import protocol
-from channels.websocket.endpoint import HELLO_SECONDS, Connection
+from channels.websocket.endpoint import HELLO_SECONDS, INBOX, Connection
 from channels.websocket.protocol import BadFrame, Hello
 from channels.websocket.socket import SCOPE_NAME, Socket
 from gateway.http.context import Context
@@ -141,7 +141,8 @@ class Pace:
     def __init__(self, receive: ReceiveFrame, per_second: int) -> None:
         self._receive = receive
         self._seconds = 1 / per_second
-        self._burst = 1.0
+        # What comes at once must fit into the inbox: its worker runs only when the reader waits.
+        self._burst = min(1.0, INBOX / 2 / per_second)
         self._loop = asyncio.get_running_loop()
         self._next = 0.0
 

@@ -352,12 +352,13 @@ async def test_a_reply_is_undelivered_until_noted(store: SessionStore) -> None:
     assert after == []
 
 
-async def test_an_empty_closing_record_needs_no_delivery(store: SessionStore) -> None:
-    """A turn without words has nothing to carry."""
-    await store.append(SLACK, [user("a")])
-    await store.append(SLACK, [closing("", {1: Outcome.STOPPED}, outcome="stopped")])
+async def test_the_end_of_a_message_is_delivered(store: SessionStore) -> None:
+    """A turn without words ends visibly too; a message taken back needs no answer."""
+    await store.append(SLACK, [user("a"), user("b")])
+    await store.append(SLACK, [closing("", {1: Outcome.WITHDRAWN}, outcome="withdrawn")])
+    await store.append(SLACK, [closing("", {2: Outcome.STOPPED}, outcome="stopped")])
 
-    assert [key async for key, _ in store.undelivered()] == []
+    assert [[row.seq for row in rows] async for _, rows in store.undelivered()] == [[4]]
 
 
 async def test_notes_are_rows_and_no_messages(store: SessionStore) -> None:

@@ -220,6 +220,20 @@ async def test_regenerate_asks_again(bot: Any) -> None:
     assert rows[-1]["content"] == "user: question"
 
 
+async def test_regenerate_keeps_the_files(bot: Any) -> None:
+    """The question that is asked again carries what it carried."""
+    daemon = await bot("recalls")
+    client = await daemon.client()
+    made = (await client.post("/api/v1/media", files={"file": ("a.txt", b"notes")})).json()
+    chat = await daemon.chat()
+    await chat.say("c", "question", id="1", media=[made["id"]])
+    await chat.send("regenerate", chat_id="c", id="2")
+    await chat.frame("turn_end")
+
+    rows = [f for f in chat.frames if f["type"] == "message" and f["role"] == "user"]
+    assert [[file["id"] for file in row["media"]] for row in rows] == [[made["id"]]] * 2
+
+
 async def test_new_starts_afresh_and_keeps_the_old_one(bot: Any) -> None:
     """The model forgets; the conversation that ended can be listed and read."""
     daemon = await bot("recalls")

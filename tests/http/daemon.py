@@ -107,6 +107,10 @@ class Daemon:
         assert seen is not None, f"it ended without {event!r}: {''.join(self.lines)}"
         return seen
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def signal(self, number: int) -> None:
         self._process.send_signal(number)
 
