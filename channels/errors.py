@@ -1,7 +1,10 @@
 """What can go wrong between a channel and the gateway.
 
 ChannelError
-└── Refused   the sender must be told: `code` is one of the contract's error codes
+├── Refused         the sender must be told: `code` is one of the contract's error codes
+├── Later           it could not be done now; it is tried again
+├── Undeliverable   a delivery can never be made: its place is gone, or closed to us
+└── Unavailable     a file somebody sent cannot be had: `reason` is for people to read
 """
 
 from __future__ import annotations
@@ -18,3 +21,21 @@ class Refused(ChannelError):
 
     def __str__(self) -> str:
         return f"{self.code}: {self.message}"
+
+
+class Later(ChannelError):
+    def __init__(self, reason: str, retry_after: float | None = None) -> None:
+        super().__init__(reason)
+        self.reason, self.retry_after = reason, retry_after
+
+
+class Undeliverable(ChannelError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Unavailable(ChannelError):
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason

@@ -16,7 +16,7 @@ from typing import Any
 
 from loguru import logger
 
-from channels.channel import ChannelState
+from channels.channel import ChannelState, PushChannel
 from gateway import config
 from gateway.agents.registry import Agents
 from gateway.bus import Bus
@@ -27,15 +27,21 @@ from gateway.lanes import Lanes
 from gateway.ledger import Ledger
 from gateway.live import Live
 from gateway.media import Media
+from gateway.outbox import Outbox
+from gateway.preparation import Preparation
+from gateway.push import PushHost
 from gateway.router import Router
 from gateway.telemetry import Metrics
 from gateway.users import User
+from sessions.key import SessionKey
 from sessions.store import SessionStore
 from sessions.store_jsonl import JsonlStore
 from sessions.store_memory import MemoryStore
 from sessions.tasks import Tasks
 
 EXPIRY_SECONDS = 3_600.0
+DELIVERY_SECONDS = 5.0
+"""How long a stop waits for replies on their way."""
 
 
 def parley_version() -> str:
@@ -68,6 +74,9 @@ class Gateway:
         self.live: Live
         self.router: Router
         self.media: Media
+        self.outbox: Outbox
+        self.push: dict[str, PushChannel] = {}
+        """Channels that carry the answers themselves, by name."""
 
     async def start(self) -> None:
         """Raises ConfigError, StoreLocked or StoreRefused; then nothing is left open."""
@@ -83,8 +92,10 @@ class Gateway:
             self.commands,
             self.ledger,
             self.media.stage,
+            Preparation(self.store, self.media, self.push),
             current,
             self.metrics.observe_turn,
+            self._place,
         )
         self.commands.lanes = self.lanes
         self.router = Router(
@@ -99,9 +110,27 @@ class Gateway:
         self.live = Live(
             self.store, self.bus, self.lanes, self.media.shown, self.metrics.count_reconnect
         )
+        self.outbox = Outbox(self.store, self.bus, self.lanes.turns)
+        await self._start_channels()
         self.state = "serving"
         self.tasks.spawn(self.lanes.recover(), "recovery")
+        self.tasks.spawn(self.outbox.recover(), "deliveries")
         self.tasks.spawn(self._expire(), "expiry")
+
+    async def _start_channels(self) -> None:
+        """A platform that is away never holds up the others: `start` returns at once."""
+        if self.settings.channels.slack.enabled:
+            from gateway.slack import make_channel  # Only who uses it pays for its import.
+
+            host = PushHost("slack", self.store, self.router, self.lanes, self.media)
+            self.push["slack"] = make_channel(host, self.current)
+        for channel in self.push.values():
+            self.outbox.carry(channel)
+            await channel.start()
+
+    def _place(self, key: SessionKey, id: str) -> str | None:
+        channel = self.push.get(key.channel)
+        return channel.place(id) if channel is not None else None
 
     def current(self) -> Settings:
         return self.settings
@@ -124,7 +153,8 @@ class Gateway:
         """What each channel can do right now."""
         enabled = self.settings.channels.websocket.enabled
         state = "connected" if enabled and self.state == "serving" else "disabled"
-        return {"websocket": ChannelState(state, {"connections": len(self.connections)})}
+        states = {"websocket": ChannelState(state, {"connections": len(self.connections)})}
+        return states | {name: channel.status() for name, channel in self.push.items()}
 
     # -- stopping -----------------------------------------------------------------------------
 
@@ -134,8 +164,13 @@ class Gateway:
             return
         self.state = "stopping"
         self.router.stop_intake()
+        for channel in self.push.values():
+            await channel.stop_intake()
         await self.lanes.drain(self.settings.server.shutdown_seconds)
         await self.router.settle(1.0)
+        await self.outbox.drain(DELIVERY_SECONDS)
+        for channel in self.push.values():
+            await channel.stop()
         for connection in list(self.connections):
             connection.close(1001, "the gateway is stopping")
         await self.tasks.cancel()

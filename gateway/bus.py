@@ -7,6 +7,7 @@ neither wait nor raise. An event is turned into bytes once, however many watch.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -17,6 +18,7 @@ from sessions.key import SessionKey
 from sessions.record import Record
 
 Subscriber = Callable[[Event], None]
+Follower = Callable[[SessionKey, Event], None]
 Shown = Callable[[list[Any]], list[Any]]
 
 
@@ -26,6 +28,11 @@ class Bus:
     def __init__(self) -> None:
         self._watchers: dict[SessionKey, set[Subscriber]] = {}
         self._owners: dict[str, set[Subscriber]] = {}
+        self._followers: dict[str, Follower] = {}
+
+    def follow(self, channel: str, follower: Follower) -> None:
+        """Every event of every chat of a channel."""
+        self._followers[channel] = follower
 
     def subscribe(self, key: SessionKey, subscriber: Subscriber) -> None:
         self._watchers.setdefault(key, set()).add(subscriber)
@@ -44,6 +51,9 @@ class Bus:
         watchers = self._watchers.get(key)
         if watchers:
             _tell(tuple(watchers), event)
+        follower = self._followers.get(key.channel)
+        if follower is not None:
+            _tell([functools.partial(follower, key)], event)
 
     def join(self, user: str, subscriber: Subscriber) -> None:
         """For `session` events: every connection of a user, attached or not."""

@@ -300,11 +300,90 @@ class WebSocketSettings(Section):
     """Frames a connection may send on average; more are answered slower."""
 
 
+class SlackChannelSettings(Section):
+    """What one Slack channel does differently."""
+
+    mention: Literal["mention", "strict", "all"] | None = None
+    users: list[str] | None = None
+    allow_bots: Literal["off", "mentions", "all"] | None = None
+
+
+class SlackWorkspaceSettings(Section):
+    bot_token: SecretStr = SecretStr("")
+    """Token of the app in this workspace; begins with xoxb-."""
+
+    @property
+    def bot(self) -> str:
+        return _bare(self.bot_token)
+
+
 class SlackSettings(Section):
     enabled: bool = False
     bot_token: SecretStr = SecretStr("")
+    """Token of the app in the workspace; begins with xoxb-."""
     app_token: SecretStr = SecretStr("")
+    """Token of the socket; begins with xapp-."""
+    mode: Literal["socket", "http"] = "socket"
+    """How events come: over a socket, or as requests to /slack/events."""
+    signing_secret: SecretStr = SecretStr("")
+    """Proves that a request of mode `http` is Slack's."""
     api_base_url: str = "https://slack.com/api/"
+    dm: Literal["open", "allowlist", "off"] = "open"
+    """Who may write direct messages; `allowlist` is those in `users`."""
+    channels: list[str] = ["*"]
+    """Ids of the channels the bot answers in."""
+    users: list[str] = []
+    """Ids of the people who are answered; empty is everybody in the workspace."""
+    external_users: bool = False
+    """Answer people of other workspaces in shared channels."""
+    mention: Literal["mention", "strict", "all"] = "mention"
+    """mention: a mention, or a reply in a thread the bot takes part in; strict: mentions alone."""
+    allow_bots: Literal["off", "mentions", "all"] = "off"
+    overrides: dict[str, SlackChannelSettings] = {}
+    """By channel id: what it does differently."""
+    streaming: Literal["auto", "native", "edit", "off"] = "auto"
+    """How a growing answer is shown."""
+    edit_seconds: PositiveFloat = 1.2
+    """Pause between two edits of a growing answer, times the answers that grow."""
+    reactions: bool = True
+    """Show that a message is being worked on."""
+    thread_messages: NonNegativeInt = 30
+    """Earlier messages of a thread the model is shown when the bot is first asked in it."""
+    file_bytes: PositiveInt = 20 * 1024 * 1024
+    """Largest file taken from a message."""
+    workspaces: dict[str, SlackWorkspaceSettings] = {}
+    """More workspaces of the same app, by team id."""
+
+    @model_validator(mode="after")
+    def _tokens(self) -> SlackSettings:
+        if not self.enabled:
+            return self
+        bot, app = _bare(self.bot_token), _bare(self.app_token)
+        if bot.startswith("xapp-") and app.startswith("xoxb-"):
+            raise ValueError("bot_token and app_token are swapped: xoxb- is the bot's")
+        if not bot.startswith("xoxb-") and not self.workspaces:
+            raise ValueError("bot_token must begin with xoxb-")
+        if self.mode == "socket" and not app.startswith("xapp-"):
+            raise ValueError("app_token must begin with xapp-")
+        if self.mode == "http" and not _bare(self.signing_secret):
+            raise ValueError("signing_secret is needed in mode http")
+        for team, workspace in self.workspaces.items():
+            if not _bare(workspace.bot_token).startswith("xoxb-"):
+                raise ValueError(f"workspaces.{team}.bot_token must begin with xoxb-")
+        return self
+
+    @property
+    def bot(self) -> str:
+        return _bare(self.bot_token)
+
+    @property
+    def app(self) -> str:
+        return _bare(self.app_token)
+
+
+def _bare(secret: SecretStr) -> str:
+    """Without the spaces and quotes that come along when a token is copied."""
+    return secret.get_secret_value().strip().strip("\"'").strip()
 
 
 class ChannelSettings(Section):
@@ -389,7 +468,7 @@ class _Environment(BaseSettings):
 
 def load(path: Path | None = None, overrides: Mapping[str, Any] | None = None) -> Settings:
     """Raises ConfigError with one line per problem."""
-    found = _find(path)
+    found = find(path)
     values: dict[str, Any] = {} if found is None else _read(found)
     try:
         values = _merge(values, _decoded(EnvSettingsSource(_Environment)()))
@@ -411,7 +490,8 @@ def _decoded(value: Any) -> Any:
     return value
 
 
-def _find(path: Path | None) -> Path | None:
+def find(path: Path | None) -> Path | None:
+    """The file the settings come from; None if there is none."""
     if path is None and (named := os.environ.get("PARLEY_CONFIG")):
         path = Path(named)
     if path is None:

@@ -20,7 +20,7 @@ import re
 import secrets
 import time
 import unicodedata
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -33,6 +33,8 @@ from gateway.tokens import write_durably
 from gateway.users import User
 from sessions import clock, disk
 
+SOURCE = "source"
+"""Beside a file that is still with its channel: what that channel needs to fetch it."""
 LINK_SECONDS = 3_600
 NAME_CHARS = 120
 _ID = re.compile(r"[0-9a-f]{32}")
@@ -134,6 +136,17 @@ class Media:
             incoming.discard()
             raise
 
+    async def take(self, pieces: AsyncIterator[bytes], name: str, mime: str) -> dict[str, Any]:
+        """A file that comes from elsewhere; nobody owns it. Raises what `pieces` raises."""
+        incoming = await asyncio.to_thread(self.receive)
+        try:
+            async for piece in pieces:
+                await asyncio.to_thread(incoming.write, piece)
+            return await asyncio.to_thread(self.keep, incoming, None, name, mime)
+        except BaseException:
+            incoming.discard()
+            raise
+
     # -- out ----------------------------------------------------------------------------------
 
     async def resolve(self, user: User, ids: list[str]) -> list[dict[str, Any]]:
@@ -174,12 +187,12 @@ class Media:
 
     def shown(self, items: Iterable[Any] | None) -> list[Any]:
         """The files of a message with links, as clients see them."""
-        return [
-            {**item, "url": self.url(item)}
-            if isinstance(item, dict) and isinstance(item.get("id"), str)
-            else item
-            for item in items or ()
-        ]
+        return [self._shown(item) if isinstance(item, dict) else item for item in items or ()]
+
+    def _shown(self, item: dict[str, Any]) -> dict[str, Any]:
+        """Where a file came from is between us and the channel it came through."""
+        fields = {name: value for name, value in item.items() if name != SOURCE}
+        return {**fields, "url": self.url(item)} if isinstance(item.get("id"), str) else fields
 
     def sign(self, id: str, expires: int) -> str:
         digest = hmac.digest(self._key, f"{id}.{expires}".encode(), "sha256")
@@ -194,20 +207,28 @@ class Media:
     # -- gone ---------------------------------------------------------------------------------
 
     def delete(self, ids: Iterable[str]) -> int:
-        """Removes files for good. Returns how many there were."""
-        count = 0
-        for name in ids:
-            if _ID.fullmatch(name):
-                place = self._place(name)
-                # The sidecar first: a file without one is not there for anybody.
-                for path in (place.with_suffix(".json"), place):
-                    with contextlib.suppress(FileNotFoundError):
-                        path.unlink()
-                        count += path == place
-        return count
+        return delete_files(self._path, ids)
 
     def _place(self, id: str) -> Path:
-        return self._path / id[:2] / id
+        return _place(self._path, id)
+
+
+def delete_files(root: Path, ids: Iterable[str]) -> int:
+    """Removes files for good. Returns how many there were."""
+    count = 0
+    for name in ids:
+        if _ID.fullmatch(name):
+            place = _place(root, name)
+            # The sidecar first: a file without one is not there for anybody.
+            for path in (place.with_suffix(".json"), place):
+                with contextlib.suppress(FileNotFoundError):
+                    path.unlink()
+                    count += path == place
+    return count
+
+
+def _place(root: Path, id: str) -> Path:
+    return root / id[:2] / id
 
 
 def describe(id: str, facts: MediaFile) -> dict[str, Any]:

@@ -15,14 +15,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from loguru import logger
 
 from channels.websocket.socket import Socket
+from gateway import admin
 from gateway.app import Gateway
 from gateway.config import ConfigError, Settings
 from gateway.http import create_app
+from gateway.http.admin import AdminProtocol, Door
 from gateway.http.auth import Authenticator
 from gateway.http.protocol import HttpProtocol
 from gateway.http.websocket import UNAUTHORIZED
@@ -70,16 +73,18 @@ class Process:
         self._metrics = self._gateway.metrics
         self._metrics.add_process()
         self._auth = Authenticator(settings.auth, Path(settings.data_dir))
-        self._listener = Listener(self._uvicorn(settings))
+        app = create_app(self._gateway, auth=self._auth, metrics=self._metrics, logs=self._logs)
+        self._listener = Listener(self._uvicorn(settings, app))
+        self._admin = Listener(self._uvicorn(settings, Door(app), http=AdminProtocol, ws="none"))
+        self._administering: asyncio.Task[None] | None = None
         self._stop = asyncio.Event()
         self._reload = asyncio.Event()
 
-    def _uvicorn(self, settings: Settings) -> uvicorn.Config:
+    def _uvicorn(self, settings: Settings, app: Any, **protocols: Any) -> uvicorn.Config:
         ping = settings.channels.websocket.ping_seconds
         return uvicorn.Config(
-            create_app(self._gateway, auth=self._auth, metrics=self._metrics, logs=self._logs),
-            http=HttpProtocol,
-            ws=Socket,
+            app,
+            **{"http": HttpProtocol, "ws": Socket, **protocols},
             ws_max_size=settings.limits.frame,
             ws_ping_interval=ping,
             ws_ping_timeout=ping,
@@ -109,6 +114,7 @@ class Process:
             logger.bind(error=problem).error("parley cannot listen")
             code = FAILED
         elif code == OK and port is not None and serving is not None:
+            self._open_admin()
             logger.bind(url=_url(port), version=self._gateway.version).info("parley started")
             await self._until_stopped(serving)
         await self._end(serving)
@@ -132,6 +138,25 @@ class Process:
             logger.bind(error=str(error)).error("parley cannot start")
             return LOCKED
         return OK
+
+    def _open_admin(self) -> None:
+        """Only the holder of the directory's lock has a socket in it; no lock, no socket."""
+        settings = self._gateway.settings
+        if settings.storage.url != "jsonl:":
+            return
+        try:
+            listening = admin.listen(Path(settings.data_dir))
+        except OSError as error:
+            logger.bind(error=str(error)).warning("admin socket missing")
+            return
+        self._administering = asyncio.get_running_loop().create_task(
+            self._admin.serve([listening]), name="admin"
+        )
+
+    def _close_admin(self) -> None:
+        if self._administering is not None:
+            admin.remove(Path(self._gateway.settings.data_dir))
+            self._admin.stop_listening()
 
     async def _prepare_tokens(self) -> None:
         if self._auth.mode != "token":
@@ -176,12 +201,14 @@ class Process:
 
     async def _end(self, serving: asyncio.Task[None] | None) -> None:
         self._listener.stop_listening()
+        self._close_admin()
         if self._gateway.state == "serving":
             logger.info("parley stopping")
             await self._gateway.stop()
-        self._listener.should_exit = True
-        if serving is not None:
-            await serving
+        for listener, task in ((self._listener, serving), (self._admin, self._administering)):
+            listener.should_exit = True
+            if task is not None:
+                await task
         if self._gateway.state == "stopped":
             seconds = round(time.monotonic() - self._gateway.started_at, 3)
             logger.bind(uptime_seconds=seconds).info("parley stopped")

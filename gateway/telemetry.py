@@ -127,6 +127,12 @@ class _View:
         ready = gateway.state == "serving"
         yield _gauge("ready", "1 while messages are taken in.", 1 if ready else 0)
         yield _gauge("connections", "Open WebSocket connections.", len(gateway.connections))
+        receives = GaugeMetricFamily(
+            "parley_channel_receives", "1 while a channel can receive.", labels=["channel"]
+        )
+        for name, channel in gateway.channels().items():
+            receives.add_metric([name], 1 if channel.receives else 0)
+        yield receives
         if lanes is None:
             return
         running = list(lanes.turns.values())

@@ -33,3 +33,5 @@ class User(msgspec.Struct, frozen=True):
 
 LOCAL = User("local", "admin")
 """The one user of mode `none`."""
+ADMIN = User("admin", "admin")
+"""Whoever uses the admin socket in the other modes."""

@@ -10,7 +10,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import WebSocketRoute
 
 from gateway.app import Gateway
-from gateway.http import actions, api, health, media, page, problems, sessions
+from gateway.http import actions, admin, api, health, media, page, problems, sessions, slack
 from gateway.http.auth import Authenticator
 from gateway.http.context import Context
 from gateway.http.gate import Gate
@@ -47,7 +47,7 @@ def create_app(
         separate_input_output_schemas=False,
     )
     app.state.context = context
-    routers = [part.router for part in (sessions, actions, api, media, health, page)]
+    routers = [part.router for part in (sessions, actions, api, admin, media, health, slack, page)]
     for router in routers:
         app.include_router(router)
     app.router.routes.append(WebSocketRoute("/ws", WebSockets(context)))

@@ -20,9 +20,11 @@ from starlette.requests import HTTPConnection
 
 from gateway.config import AuthSettings
 from gateway.tokens import TokenError, Tokens
-from gateway.users import LOCAL, User
+from gateway.users import ADMIN, LOCAL, User
 
 COOKIE = "parley_login"
+OPERATOR = "parley.operator"
+"""In the scope of what came through the admin socket; no client can put it there."""
 MAX_USER_BYTES = 256
 FAILURES_PER_MINUTE = 10
 MOST_PEERS = 10_000
@@ -44,6 +46,8 @@ class Authenticator:
         """Who this is; None if that is not known."""
         if self.mode == "none":
             return LOCAL
+        if OPERATOR in connection.scope:
+            return ADMIN
         if self.mode == "proxy":
             return self._named_by_proxy(connection)
         try:

@@ -23,15 +23,17 @@ _TYPES = {
     ".woff2": "font/woff2",
 }
 PAGE_POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: "
-    "blob:; font-src 'self'; connect-src 'self'; manifest-src 'self'; form-action 'self'; "
-    "base-uri 'none'; frame-ancestors 'none'"
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob: data:; "
+    "font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'self'; "
+    "frame-ancestors 'none'; object-src 'none'; require-trusted-types-for 'script'; "
+    "trusted-types 'none'"
 )
 _HEADERS = {"Content-Security-Policy": PAGE_POLICY, "Cache-Control": "no-cache"}
 _NO_PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>Parley</title>
 <h1>Parley is running</h1>
-<p>The web page has not been built. Chat with <code>parley chat</code>, or see
+<p>The web page has not been built: <code>make page</code> does it.
+Chat with <code>parley chat</code>, or see
 <a href="/docs">the API</a>.</p>
 """
 
@@ -44,6 +46,16 @@ async def page() -> Response:
     if not index.is_file():
         return HTMLResponse(_NO_PAGE, headers=_HEADERS)
     return FileResponse(index, headers=_HEADERS)
+
+
+@router.get("/theme.js")
+async def theme() -> Response:
+    return _file(PAGE_DIRECTORY, "theme.js", _HEADERS)
+
+
+@router.get("/favicon.svg")
+async def favicon() -> Response:
+    return _file(PAGE_DIRECTORY, "favicon.svg", _HEADERS)
 
 
 @router.get("/assets/{name}")

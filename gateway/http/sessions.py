@@ -209,7 +209,8 @@ async def _rows(context: Context, key: SessionKey) -> AsyncIterator[Record]:
 
 
 def _media_ids(row: Record) -> list[str]:
-    items = row.media or ()
+    fetched = row.note.get("media") if row.is_note and row.note is not None else None
+    items = [*(row.media or ()), *(fetched if isinstance(fetched, list) else ())]
     return [item["id"] for item in items if isinstance(item, dict) and "id" in item]
 
 
