@@ -5,6 +5,15 @@
 # BASE can be any Python from 3.11 on a Debian: docker build --build-arg BASE=… .
 
 ARG BASE=python:3.13-slim
+# Builds the web page; nothing of it is in the image but the page.
+ARG NODE=node:24-slim
+
+FROM ${NODE} AS page
+WORKDIR /src/webui
+COPY webui/package.json webui/package-lock.json webui/.npmrc ./
+RUN npm ci --no-audit --no-fund --loglevel=error
+COPY webui ./
+RUN npm run --silent build
 
 FROM ${BASE} AS wheels
 WORKDIR /src
@@ -14,10 +23,11 @@ RUN python -m venv /build
 COPY requirements.lock ./
 RUN /build/bin/pip wheel --quiet --require-hashes --wheel-dir /wheels --requirement requirements.lock \
     && /build/bin/pip install --quiet --no-index --find-links /wheels hatchling
-COPY pyproject.toml README.md LICENSE ./
+COPY pyproject.toml hatch_build.py README.md LICENSE ./
 COPY gateway gateway
 COPY channels channels
 COPY sessions sessions
+COPY --from=page /src/gateway/page gateway/page
 RUN /build/bin/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheels .
 # The extras of the model agent and its tools; empty for an image without them.
 ARG EXTRAS=[model,mcp]

