@@ -1,13 +1,12 @@
-"""What every benchmark is given."""
+"""What every benchmark of the session store is given."""
 
 from __future__ import annotations
 
-import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 from benchmarks.peer import Peer
+from benchmarks.suite import say
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,4 +50,4 @@ class Bench:
     peer: Peer | None
 
     def say(self, text: str) -> None:
-        print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr)
+        say(text)

@@ -26,6 +26,20 @@ class Goal:
     limit: float
     stretch: float | None = None
     absolute: bool = False
+    at_least: bool = False
+    """For rates: the least it may be."""
+
+    def met_by(self, number: float) -> bool:
+        return _reaches(number, self.limit, at_least=self.at_least)
+
+    def stretched_by(self, number: float) -> bool:
+        if self.stretch is None:
+            return False
+        return _reaches(number, self.stretch, at_least=self.at_least)
+
+
+def _reaches(number: float, limit: float, *, at_least: bool) -> bool:
+    return number >= limit if at_least else number <= limit
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +47,7 @@ class Figure:
     row: str
     title: str
     unit: str
-    """`s`, `KB` or nothing."""
+    """`s`, `KB`, `MB`, `/s` or nothing."""
     ours: float
     other: float | None = None
     """What ours is compared with; None if that was not measured."""
@@ -58,7 +72,7 @@ class Figure:
         """None if there is nothing to hold it against."""
         if self.goal is None or self.judged is None:
             return None
-        return self.judged <= self.goal.limit
+        return self.goal.met_by(self.judged)
 
     def as_json(self) -> dict[str, Any]:
         value = dataclasses.asdict(self)
@@ -72,14 +86,15 @@ def compare(
     other: Sequence[float] | None,
     against: str,
     goal: Goal | None = None,
+    unit: str = "s",
     **facts: Any,
 ) -> Figure:
-    """A figure of medians, from times measured in turn."""
+    """A figure of medians, from times (or whatever `unit` says) measured in turn."""
     others: list[float | None] = [None] * len(ours) if other is None else list(other)
     return Figure(
         row,
         title,
-        "s",
+        unit,
         statistics.median(ours),
         None if other is None else statistics.median(other),
         against,
@@ -89,10 +104,10 @@ def compare(
     )
 
 
-def show(figures: Sequence[Figure], console: Console) -> None:
+def show(title: str, figures: Sequence[Figure], console: Console) -> None:
     table = Table(width=WIDTH, pad_edge=False, caption_justify="left")
-    table.add_column("session store", ratio=1)
-    for name in ("ours", "against", "ratio", "at most", "stretch", "ok"):
+    table.add_column(title, ratio=1)
+    for name in ("ours", "against", "ratio", "goal", "stretch", "ok"):
         table.add_column(name, justify="right" if name != "ok" else "center", no_wrap=True)
     for figure in figures:
         table.add_row(*_cells(figure))
@@ -102,15 +117,16 @@ def show(figures: Sequence[Figure], console: Console) -> None:
 def _cells(figure: Figure) -> list[str]:
     goal, absolute = figure.goal, figure.goal is not None and figure.goal.absolute
     shown = _quantity if absolute else lambda number, _: _ratio(number)
+    sign = "≥ " if goal is not None and goal.at_least else "≤ "
     ok = {True: "[green]yes[/]", False: "[red]no[/]", None: ""}[figure.passes]
     if figure.passes and goal and goal.stretch is not None:
-        ok = "[green]yes+[/]" if (figure.judged or 0) <= goal.stretch else ok
+        ok = "[green]yes+[/]" if goal.stretched_by(figure.judged or 0) else ok
     return [
         figure.title,
         _quantity(figure.ours, figure.unit),
         "–" if figure.other is None else f"{figure.against} {_quantity(figure.other, figure.unit)}",
         "–" if figure.ratio is None else _ratio(figure.ratio),
-        "" if goal is None else shown(goal.limit, figure.unit),
+        "" if goal is None else sign + shown(goal.limit, figure.unit),
         "" if goal is None or goal.stretch is None else shown(goal.stretch, figure.unit),
         ok,
     ]
@@ -119,7 +135,7 @@ def _cells(figure: Figure) -> list[str]:
 def _quantity(number: float, unit: str) -> str:
     if unit != "s":
         shown = f"{number:,.0f}" if number >= 100 else f"{number:.3g}"
-        return f"{shown} {unit}".strip()
+        return f"{shown}{unit}" if unit.startswith("/") else f"{shown} {unit}".strip()
     scale, name = next((pair for pair in _SCALES if number >= pair[0]), _SCALES[-1])
     value = number / scale
     return f"{value:.0f} {name}" if value >= 100 else f"{value:.3g} {name}"
@@ -128,4 +144,4 @@ def _quantity(number: float, unit: str) -> str:
 def _ratio(number: float) -> str:
     if number < 0.02:
         return f"1/{1 / number:,.0f}" if number else "0"
-    return f"{number:.2f}"
+    return f"{number:.2f}" if number < 20 else f"{number:,.0f}"

@@ -69,15 +69,26 @@ class Writer:
         return path
 
 
+async def chats(path: Path, messages: dict[str, int]) -> None:
+    """A directory whose last owner stopped cleanly, with chats of the WebSocket."""
+    writer = await _clean(path)
+    for chat, count in messages.items():
+        writer.write(SessionKey("websocket", chat), count)
+
+
 async def make(path: Path, groups: dict[str, tuple[int, int]]) -> None:
-    """A directory whose last owner stopped cleanly, with sessions per channel and messages each."""
-    store = JsonlStore(path)
-    await store.open()
-    await store.close()
-    writer = Writer(path)
+    """The same with many sessions per channel, of so many messages each."""
+    writer = await _clean(path)
     for channel, (sessions, messages) in groups.items():
         for number in range(sessions):
             writer.write(SessionKey(channel, str(number)), messages)
+
+
+async def _clean(path: Path) -> Writer:
+    store = JsonlStore(path)
+    await store.open()
+    await store.close()
+    return Writer(path)
 
 
 async def indexed(store: JsonlStore) -> None:
