@@ -189,6 +189,8 @@ def free_port() -> int:
 class Clients:
     """The load generator, see `load.py`: one for each server that is measured."""
 
+    program = "benchmarks.load"
+
     def __init__(self, url: str, dialect: str = "parley") -> None:
         self._url, self._dialect = url, dialect
         self._process: asyncio.subprocess.Process
@@ -197,7 +199,7 @@ class Clients:
         self._process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
-            "benchmarks.load",
+            self.program,
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             cwd=ROOT,

@@ -84,21 +84,10 @@ class Place:
 class Crowd(Clients):
     """The local Slack and its people; see `slack_crowd.py` for what can be asked of it."""
 
+    program = "benchmarks.slack_crowd"
+
     def __init__(self) -> None:
         super().__init__("")
-
-    async def __aenter__(self) -> Self:
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "benchmarks.slack_crowd",
-            stdin=asyncio.subprocess.PIPE,
-            stdout=asyncio.subprocess.PIPE,
-            cwd=ROOT,
-            start_new_session=True,
-            limit=1 << 24,
-        )
-        return self
 
 
 class Bare:

@@ -87,4 +87,4 @@ def _describe_problems(app: FastAPI) -> None:
             schemas["ProblemDetails"] = shape
         return document
 
-    app.openapi = openapi  # type: ignore[method-assign]
+    app.openapi = openapi  # type: ignore[method-assign]  # FastAPI's way

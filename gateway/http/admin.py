@@ -45,7 +45,7 @@ class Door:
 
 
 class AdminProtocol(HttpProtocol):
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         if not admin.is_ours(transport.get_extra_info("socket")):
             transport.abort()

@@ -23,7 +23,7 @@ class HttpProtocol(HttpToolsProtocol):
     _in_head = True
     _deadline: asyncio.TimerHandle | None = None
 
-    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
         self._deadline = self.loop.call_later(HEAD_SECONDS, transport.abort)
 

@@ -45,6 +45,7 @@ async def take_event(request: Request, context: InContext) -> Response:
     envelope = as_envelope(payload)
     if envelope is None:
         return Response(status_code=200)
+    # Only `make_channel` puts something under this name.
     channel: SlackChannel = context.gateway.push["slack"]  # type: ignore[assignment]
     try:
         said = await channel.take(envelope)

@@ -224,7 +224,7 @@ async def test_a_tool_that_never_answers_is_given_up(trace: Path) -> None:
     """After its time the turn goes on, and the result tells that the outcome is unknown."""
     async with toolbox(calc=stdio(trace)) as box:
         tools = await box.tools()
-        server = tools["calc_wait"]._server  # type: ignore[attr-defined]
+        server = tools["calc_wait"]._server  # type: ignore[attr-defined]  # inside
         server.settings = server.settings.model_copy(update={"timeout_seconds": 0.05})
         outcome = await tools["calc_wait"].call({})
 
@@ -277,7 +277,7 @@ async def test_a_server_that_went_away_fails_its_tools_clearly(trace: Path) -> N
     """Tools that were known stay offered; calling them says that the server is not there."""
     async with toolbox(calc=stdio(trace)) as box:
         await box.tools()
-        server = (await box.tools())["calc_add"]._server  # type: ignore[attr-defined]
+        server = (await box.tools())["calc_add"]._server  # type: ignore[attr-defined]  # inside
         server.settings = server.settings.model_copy(update={"command": "/nonexistent"})
         [child] = children()
         child.send_signal(signal.SIGKILL)

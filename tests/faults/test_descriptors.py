@@ -135,7 +135,7 @@ class _Evicted(LogFile):
         self.path = path
 
     @property
-    def descriptor(self) -> int:  # type: ignore[override]
+    def descriptor(self) -> int:  # type: ignore[override]  # it counts
         return self.looks.pop() if self.looks else -1
 
 

@@ -161,7 +161,7 @@ async def test_a_replay_slower_than_the_chat(gateway: Gateway) -> None:
         await release.wait()
         return True
 
-    screen.drained = drained  # type: ignore[method-assign]
+    screen.drained = drained  # type: ignore[method-assign]  # this one waits
     watch = await gateway.live.watch(KEY, LOCAL, screen)
     async with asyncio.TaskGroup() as group:
         group.create_task(gateway.live.replay(watch, screen, LOCAL, 0, None))

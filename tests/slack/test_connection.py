@@ -117,7 +117,7 @@ async def test_a_storm_of_disconnects(slack: LocalSlack, run: Run) -> None:
     for n, text in enumerate(texts):
         await slack.disconnect("warning" if n % 2 else "refresh_requested", close=n % 5 == 4)
         await slack.say(USER, dm, text)
-        await slack.until(lambda n=n: len(slack.socket_mode.dials) > n)  # type: ignore[misc]
+        await slack.until(lambda n=n: len(slack.socket_mode.dials) > n)  # type: ignore[misc]  # n is bound now
     await slack.until(lambda: len(said(slack, dm)) == len(texts))
     await slack.until(lambda: len(slack.sockets) == 1)
 

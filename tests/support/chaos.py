@@ -467,7 +467,7 @@ class Browser:
         self._waiting.clear()
         client: Any = world.gateway.client(ANN)
         connection = Connection(
-            self,  # type: ignore[arg-type]
+            self,  # type: ignore[arg-type]  # as much of a gateway as it uses
             client,
             attachments=200,
             spawn=world.gateway.tasks.spawn,
